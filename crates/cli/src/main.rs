@@ -1,0 +1,2 @@
+//! The `strandline` command.
+fn main() {}

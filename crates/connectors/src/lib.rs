@@ -1,0 +1,1 @@
+//! Sources and sinks: files that can be read again and written in two phases.

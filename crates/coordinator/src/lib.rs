@@ -1,0 +1,1 @@
+//! The round: a checkpoint coordinator as a pure state machine.

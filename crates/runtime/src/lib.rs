@@ -1,0 +1,1 @@
+//! The job: a streaming runtime of step functions, checkpointed.

@@ -1,0 +1,1 @@
+//! The bytes: a deduplicating, verifiable, crash-safe store of keyed sections.

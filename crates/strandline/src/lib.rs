@@ -1,0 +1,1 @@
+//! Checkpointing for stateful stream processing: exactly-once jobs inside your own program.
