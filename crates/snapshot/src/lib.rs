@@ -1,1 +1,107 @@
 //! The bytes: a deduplicating, verifiable, crash-safe store of keyed sections.
+//!
+//! # Idea
+//!
+//! A *checkpoint* is a set of named *sections*, each a table of entries sorted by key. Entries are
+//! written as *runs*; a run is cut into *chunks* by a rule that looks at nothing but the entries, and
+//! a chunk is named by the BLAKE3 hash of its bytes. So a table that is written again costs only the
+//! chunks that have changed. Chunks lie in *packs*, one for each writer and checkpoint, together
+//! with each run's index. The *manifest* names runs, and publishing it is the commit point: one
+//! create-if-absent, after all that it names is durable.
+//!
+//! ```text
+//!  writer 0 ── entries ──► chunks ──► pack 0 ─┐
+//!  writer 1 ── entries ──► chunks ──► pack 1 ─┤ durable
+//!                                             ▼
+//!                     manifest: section → runs (pack, index, hash, key range)
+//!                        published: the checkpoint exists
+//! ```
+//!
+//! A job has one writer, its [`Owner`], who claims it by a numbered fence: what anybody publishes
+//! under a lower number from then on is void. The owner alone deletes. Readers need nobody's leave:
+//! they hash every byte before they believe it. The crate knows nothing of streams; keys are bytes.
+//!
+//! # Costs
+//!
+//! Writing: one hash over all bytes of all entries, whether they have changed or not, and a write of
+//! what has. Mean chunk 64 KiB, so a change of `n` entries spread over a table rewrites at most
+//! `n + 2` chunks of a run, and one clustered change about 1 to 3. A chunk's entry in an index has
+//! about 60 bytes and the key: 0.1 % of full bytes. Memory: one chunk and one write buffer (1 MiB) per
+//! writer, and about 120 bytes for each chunk of the newest checkpoint. Objects: one pack for each
+//! writer that has entries, and one manifest. Reading: one hash over what is read; a range reads
+//! only the chunks that can hold it.
+//!
+//! Packs that are named by a single chunk stay whole: space is not yet taken back by copying.
+//!
+//! # A checkpoint
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::ops::ControlFlow;
+//! use strandline_snapshot::{Claim, JobId, MemoryStore, Owner, Snapshot, Store, verify};
+//!
+//! let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+//! let job = JobId::for_name("demo");
+//! let claim = Claim {
+//!     job,
+//!     name: "demo".to_owned(),
+//!     holder: "a test".to_owned(),
+//!     now_ms: 0,
+//!     fresh: false,
+//! };
+//! let owner = Owner::claim(Arc::clone(&store), claim)?;
+//! let number = owner.first_checkpoint();
+//! let checkpoint = owner.begin(number)?;
+//!
+//! let mut pack = checkpoint.writer("only")?;
+//! let mut run = pack.section("counts", Vec::new())?;
+//! run.push(b"apple", b"2")?;
+//! run.push(b"pear", b"1")?;
+//! run.finish()?;
+//! let written = pack.finish()?;
+//!
+//! // Until this line the checkpoint does not exist.
+//! owner.publish(number, vec![written], Vec::new(), 0)?;
+//!
+//! let snapshot = Snapshot::open(&store, job, number)?;
+//! let mut keys = Vec::new();
+//! snapshot.visit("counts", &mut |key, _value| {
+//!     keys.push(key.to_vec());
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert_eq!(keys, [b"apple".to_vec(), b"pear".to_vec()]);
+//! assert!(verify(&store, job, number)?.problems.is_empty());
+//! # Ok::<(), strandline_snapshot::Error>(())
+//! ```
+//!
+//! The bytes are specified in `docs/format.md`. MSRV: 1.89.
+
+mod bytes;
+mod chunk;
+pub mod durable;
+mod error;
+mod fence;
+mod hash;
+mod history;
+mod index;
+mod job;
+mod manifest;
+mod names;
+mod owner;
+mod pack;
+mod retain;
+mod snapshot;
+pub mod store;
+mod verify;
+
+pub use chunk::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+pub use error::{Error, ErrorKind, Result};
+pub use hash::Hash;
+pub use history::{JobEntry, Listed, Location, history, list_jobs, resolve, split_job};
+pub use job::JobId;
+pub use manifest::{Manifest, RunRef, Section};
+pub use owner::{Checkpoint, Claim, Owner, Published, Swept};
+pub use pack::{PackWriter, RunWriter, Written};
+pub use snapshot::{Snapshot, VisitEntry};
+pub use store::{LocalStore, Lock, MemoryStore, Object, Store, Upload, open_store};
+pub use verify::{Problem, Report, verify};

@@ -1,0 +1,215 @@
+//! Which jobs and which checkpoints there are.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fence::Fences;
+use crate::job::JobId;
+use crate::manifest::{frame, unframe};
+use crate::names;
+use crate::snapshot::Snapshot;
+use crate::store::{Store, open_store};
+use crate::{Error, ErrorKind, Result};
+
+/// A completed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub checkpoint: u64,
+    /// The fence token of its owner; 0 if its manifest is damaged.
+    pub token: u64,
+    /// When it was published, Unix milliseconds; 0 if its manifest is damaged.
+    pub created_ms: u64,
+    /// Bytes that a restore reads.
+    pub full_bytes: u64,
+    /// Bytes that it added to storage, its manifest left out.
+    pub written_bytes: u64,
+    /// Why its manifest can't be read. It is a completed checkpoint all the same.
+    pub damaged: Option<String>,
+}
+
+/// A job that has something under a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobEntry {
+    /// Its id.
+    pub id: JobId,
+    /// Its name; empty if the record of it can't be read.
+    pub name: String,
+}
+
+/// What a URI stands for.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The store at the root.
+    pub store: Arc<dyn Store>,
+    /// The job whose folder the URI named.
+    pub job: Option<JobId>,
+    /// All jobs under the root.
+    pub jobs: Vec<JobEntry>,
+}
+
+impl Location {
+    /// The job that was named, or the only one there is.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, `Ambiguous` with a list if there are several.
+    pub fn one_job(&self) -> Result<&JobEntry> {
+        let mut found = self.jobs.iter().filter(|entry| self.job.is_none_or(|job| job == entry.id));
+        let first = found.next().ok_or_else(|| {
+            let text = format!("there is no job at {}", self.store.location());
+            Error::new(ErrorKind::NotFound, text)
+        })?;
+        if found.next().is_none() {
+            return Ok(first);
+        }
+        let names: Vec<String> =
+            self.jobs.iter().map(|entry| format!("{} ({})", entry.id, entry.name)).collect();
+        let text = format!(
+            "there are several jobs at {}; name the folder of one: {}",
+            self.store.location(),
+            names.join(", ")
+        );
+        Err(Error::new(ErrorKind::Ambiguous, text))
+    }
+}
+
+/// What a URI stands for: a root, or the folder of one job under it.
+///
+/// # Errors
+/// As [`open_store`]; the storage fails.
+pub fn resolve(uri: &str) -> Result<Location> {
+    let (root, job) = split_job(uri);
+    let store = open_store(root)?;
+    let jobs = list_jobs(&store)?;
+    Ok(Location { store, job, jobs })
+}
+
+/// Parts `root/<job id>` into root and id; a URI whose last part is no id is a root.
+#[must_use]
+pub fn split_job(uri: &str) -> (&str, Option<JobId>) {
+    let trimmed = uri.trim_end_matches('/');
+    if let Ok(id) = trimmed.parse() {
+        return (".", Some(id));
+    }
+    let parts = trimmed.rsplit_once('/');
+    match parts.and_then(|(root, last)| Some((root, last.parse().ok()?))) {
+        Some((root, id)) => (if root.is_empty() { "/" } else { root }, Some(id)),
+        None => (uri, None),
+    }
+}
+
+/// All jobs under a root.
+///
+/// # Errors
+/// The storage fails.
+pub fn list_jobs(store: &Arc<dyn Store>) -> Result<Vec<JobEntry>> {
+    let mut jobs: Vec<JobEntry> = Vec::new();
+    for object in store.list("")? {
+        let Some((folder, name)) = object.path.split_once('/') else { continue };
+        let Ok(id) = folder.parse() else { continue };
+        if name == "_job" {
+            let name = JobRecord::read(store, id).map_or(String::new(), |record| record.name);
+            jobs.push(JobEntry { id, name });
+        }
+    }
+    Ok(jobs)
+}
+
+/// The completed checkpoints of a job that count, ascending. Reads nothing but manifests and
+/// fences, so it may be called beside a running job.
+///
+/// # Errors
+/// The storage fails, or a fence is damaged.
+pub fn history(store: &Arc<dyn Store>, job: JobId) -> Result<Vec<Listed>> {
+    let mut all = all_checkpoints(store, job)?;
+    let fences = Fences::read(store, job)?;
+    all.retain(|listed| counts(&fences, listed));
+    Ok(all)
+}
+
+pub(crate) fn counts(fences: &Fences, listed: &Listed) -> bool {
+    let token = match listed.damaged {
+        None => listed.token,
+        Some(_) => fences.presumed_token(listed.checkpoint),
+    };
+    fences.counts(listed.checkpoint, token)
+}
+
+/// All checkpoints with a manifest, void ones among them, ascending.
+pub(crate) fn all_checkpoints(store: &Arc<dyn Store>, job: JobId) -> Result<Vec<Listed>> {
+    let objects = store.list(&names::checkpoints(job))?;
+    let numbers = objects.iter().filter_map(|object| names::manifest_checkpoint(&object.path));
+    let listed = numbers.filter_map(|checkpoint| list_one(store, job, checkpoint));
+    let mut listed: Vec<Listed> = listed.collect();
+    listed.sort_by_key(|listed| listed.checkpoint);
+    Ok(listed)
+}
+
+/// `None` if it has just been deleted.
+fn list_one(store: &Arc<dyn Store>, job: JobId, checkpoint: u64) -> Option<Listed> {
+    match Snapshot::open(store, job, checkpoint) {
+        Ok(snapshot) => {
+            let manifest = snapshot.manifest();
+            Some(Listed {
+                checkpoint,
+                token: manifest.token,
+                created_ms: manifest.created_ms,
+                full_bytes: manifest.full_bytes,
+                written_bytes: manifest.written_bytes,
+                damaged: None,
+            })
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => Some(Listed {
+            checkpoint,
+            token: 0,
+            created_ms: 0,
+            full_bytes: 0,
+            written_bytes: 0,
+            damaged: Some(error.to_string()),
+        }),
+    }
+}
+
+/// The record of a job's name, made once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobRecord {
+    pub(crate) job_id: JobId,
+    pub(crate) name: String,
+    pub(crate) created_ms: u64,
+}
+
+impl JobRecord {
+    const MAGIC: [u8; 4] = *b"SLJB";
+    const MAX_BYTES: u64 = 64 << 10;
+
+    pub(crate) fn read(store: &Arc<dyn Store>, id: JobId) -> Result<Self> {
+        let path = names::job(id);
+        let object = store.describe(&path);
+        let bytes = store.size(&path)?;
+        if bytes > Self::MAX_BYTES {
+            return Err(Error::damaged(&object, "it is too long"));
+        }
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        unframe(Self::MAGIC, &store.read(&path, 0, len)?, &object)
+    }
+
+    /// Makes the record, or compares it with the one that is there.
+    pub(crate) fn create(&self, store: &Arc<dyn Store>) -> Result<()> {
+        match store.create(&names::job(self.job_id), &frame(Self::MAGIC, self)?) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let there = Self::read(store, self.job_id)?;
+                if there.name == self.name {
+                    return Ok(());
+                }
+                let text = format!(
+                    "job id {} belongs to job `{}`: give job `{}` another id or another root",
+                    self.job_id, there.name, self.name
+                );
+                Err(Error::invalid(text))
+            }
+            created => created,
+        }
+    }
+}

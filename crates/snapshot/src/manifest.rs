@@ -1,0 +1,162 @@
+//! The manifest: what a checkpoint is made of. Publishing it is the commit point.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hash::{Blob, Hash};
+use crate::job::JobId;
+use crate::{Error, ErrorKind, Result};
+
+/// The newest version that this build reads, and the one that it writes.
+pub(crate) const VERSION: u16 = 1;
+
+/// Magic, version, reserved, payload length.
+const HEADER_BYTES: usize = 4 + 2 + 2 + 8;
+
+/// The hash at the end.
+const TRAILER_BYTES: usize = 32;
+
+/// No manifest is larger: it names runs, not chunks.
+pub(crate) const MAX_BYTES: u64 = 256 << 20;
+
+const MAGIC: [u8; 4] = *b"SLMF";
+
+/// What a checkpoint is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The job.
+    pub job_id: JobId,
+    /// Its number.
+    pub checkpoint: u64,
+    /// The fence token of the owner that wrote it.
+    pub token: u64,
+    /// When it was published, Unix milliseconds.
+    pub created_ms: u64,
+    /// Bytes of all its chunks and indexes: what a restore reads.
+    pub full_bytes: u64,
+    /// Bytes that it added to storage, the manifest left out.
+    pub written_bytes: u64,
+    /// Its state, by name.
+    pub sections: Vec<Section>,
+    /// What the job has to say of it; opaque here.
+    pub(crate) metadata: Blob,
+}
+
+/// A named table: sorted entries in one or more runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Section {
+    /// Its name, at most 1,024 bytes.
+    pub name: String,
+    /// Its runs; no key is in two of them.
+    pub runs: Vec<RunRef>,
+}
+
+/// Where a run is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRef {
+    /// The pack that holds its index, without folder.
+    pub pack: String,
+    /// Where the index begins.
+    pub index_offset: u64,
+    /// How long it is.
+    pub index_bytes: u32,
+    /// What it must hash to.
+    pub index_hash: Hash,
+    /// Entries.
+    pub entry_count: u64,
+    /// Bytes of its chunks as stored, and of its index.
+    pub full_bytes: u64,
+    /// Its smallest key.
+    pub(crate) first_key: Blob,
+    /// Its largest key.
+    pub(crate) last_key: Blob,
+    /// What its writer has to say of it (a schema, say); opaque here.
+    pub(crate) metadata: Blob,
+}
+
+impl RunRef {
+    /// Its smallest key.
+    #[must_use]
+    pub fn first_key(&self) -> &[u8] {
+        &self.first_key.0
+    }
+
+    /// Its largest key.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key.0
+    }
+
+    /// What its writer has to say of it.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        &self.metadata.0
+    }
+}
+
+impl Manifest {
+    /// What the job has to say of it.
+    #[must_use]
+    pub fn metadata(&self) -> &[u8] {
+        &self.metadata.0
+    }
+
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        frame(MAGIC, self)
+    }
+
+    /// Reads a manifest; `object` names it in errors.
+    ///
+    /// # Errors
+    /// `Damaged`, or `Unsupported` if it needs a newer version.
+    pub(crate) fn decode(bytes: &[u8], object: &str) -> Result<Self> {
+        unframe(MAGIC, bytes, object)
+    }
+}
+
+/// A value that checks itself: magic, version, length, a named MessagePack map, and the hash of
+/// all that.
+pub(crate) fn frame<T: Serialize>(magic: [u8; 4], value: &T) -> Result<Vec<u8>> {
+    let payload = rmp_serde::to_vec_named(value)
+        .map_err(|error| Error::invalid("metadata can't be encoded").because(error))?;
+    let mut out = Vec::with_capacity(HEADER_BYTES + payload.len() + TRAILER_BYTES);
+    out.extend_from_slice(&magic);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    out.extend_from_slice(&payload);
+    let hash = Hash::of(&out);
+    out.extend_from_slice(&hash.0);
+    Ok(out)
+}
+
+pub(crate) fn unframe<T: for<'de> Deserialize<'de>>(
+    magic: [u8; 4],
+    bytes: &[u8],
+    object: &str,
+) -> Result<T> {
+    let damaged = |what: &str| Error::damaged(object, what);
+    let cut = bytes.len().checked_sub(TRAILER_BYTES).filter(|len| *len >= HEADER_BYTES);
+    let cut = cut.ok_or_else(|| damaged(&format!("it has only {} bytes", bytes.len())))?;
+    let (body, hash) = bytes.split_at(cut);
+    let mut cursor = crate::bytes::Cursor::new(body);
+    if cursor.take(4) != Some(&magic[..]) {
+        return Err(damaged("it does not begin with its magic"));
+    }
+    let version = cursor.u16().unwrap_or_default();
+    if version > VERSION {
+        let text =
+            format!("{object} needs version {version} of the format; this build reads {VERSION}");
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
+    if Hash::of(body).0 != hash {
+        return Err(damaged("its hash does not fit its bytes"));
+    }
+    let reserved = cursor.u16();
+    let len = cursor.u64().and_then(|len| usize::try_from(len).ok());
+    let payload = len.and_then(|len| cursor.take(len)).filter(|_| cursor.is_empty());
+    match (version, reserved, payload) {
+        (VERSION, Some(0), Some(payload)) => rmp_serde::from_slice(payload)
+            .map_err(|error| damaged("its fields are not those of its kind").because(error)),
+        _ => Err(damaged("its header does not fit it")),
+    }
+}

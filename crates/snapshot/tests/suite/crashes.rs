@@ -1,0 +1,211 @@
+//! A crash at every storage operation of three checkpoints with retention: whatever was published
+//! is whole, whatever was not is not seen. And two owners.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::common::{Model, claim, entries, job, publish, read, write};
+use strandline_snapshot::{
+    Error, ErrorKind, LocalStore, MemoryStore, Object, Result, Store, Upload, history, verify,
+};
+
+/// A store that fails for good at its n-th changing operation, done or not done.
+#[derive(Debug)]
+struct Dying {
+    store: Arc<dyn Store>,
+    left: Arc<AtomicU64>,
+    /// The fatal operation itself takes place.
+    done: bool,
+}
+
+impl Dying {
+    /// Runs a changing operation, or dies at it. Sequentially consistent: a test has no speed to
+    /// win.
+    fn change<T>(left: &AtomicU64, done: bool, operation: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before =
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let dead = || Error::new(ErrorKind::Io, "the process is dead");
+        match before {
+            Ok(1) if done => operation().and_then(|_| Err(dead())),
+            Ok(1) | Err(_) => Err(dead()),
+            Ok(_) => operation(),
+        }
+    }
+}
+
+impl Store for Dying {
+    fn create(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        Self::change(&self.left, self.done, || self.store.create(path, bytes))
+    }
+
+    fn put(&self, path: &str) -> Result<Box<dyn Upload>> {
+        let upload = self.store.put(path)?;
+        Ok(Box::new(DyingUpload { upload, left: Arc::clone(&self.left), done: self.done }))
+    }
+
+    fn read(&self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.store.read(path, offset, len)
+    }
+
+    fn size(&self, path: &str) -> Result<u64> {
+        self.store.size(path)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.store.list(prefix)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        Self::change(&self.left, self.done, || self.store.delete(path))
+    }
+
+    fn location(&self) -> String {
+        self.store.location()
+    }
+}
+
+struct DyingUpload {
+    upload: Box<dyn Upload>,
+    left: Arc<AtomicU64>,
+    done: bool,
+}
+
+impl Upload for DyingUpload {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        Dying::change(&self.left, self.done, || self.upload.write(bytes))
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        let Self { upload, left, done } = *self;
+        Dying::change(&left, done, || upload.finish())
+    }
+}
+
+fn model(round: u64) -> Model {
+    let mut all = entries(2_000, 60);
+    let changed: Vec<Vec<u8>> = all.keys().step_by(97).cloned().collect();
+    for key in changed {
+        all.insert(key, round.to_le_bytes().to_vec());
+    }
+    Model::from([("table".to_owned(), all), (format!("round-{round}"), entries(3, 5))])
+}
+
+/// Three checkpoints, each followed by a retention of one; the numbers that were reported.
+fn run(store: &Arc<dyn Store>) -> (Vec<u64>, Result<()>) {
+    let mut reported = Vec::new();
+    let mut go = || {
+        let owner = claim(store, false)?;
+        for number in owner.first_checkpoint()..owner.first_checkpoint() + 3 {
+            publish(&owner, number, &model(number))?;
+            reported.push(number);
+            owner.retain(1)?;
+        }
+        Ok(())
+    };
+    let ended = go();
+    (reported, ended)
+}
+
+#[test]
+fn whatever_was_published_is_whole_at_every_crash() {
+    for done in [false, true] {
+        let mut operation = 1;
+        loop {
+            let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
+            let left = Arc::new(AtomicU64::new(operation));
+            let dying: Arc<dyn Store> =
+                Arc::new(Dying { store: Arc::clone(&inner), left: Arc::clone(&left), done });
+            let (reported, ended) = run(&dying);
+            check_after_crash(&inner, &reported, operation);
+            if ended.is_ok() {
+                assert!(operation > 12, "there are many operations to die at: {operation}");
+                break;
+            }
+            operation += 1;
+        }
+    }
+}
+
+fn check_after_crash(store: &Arc<dyn Store>, reported: &[u64], operation: u64) {
+    let listed = history(store, job()).expect("it can be listed");
+    let numbers: Vec<u64> = listed.iter().map(|listed| listed.checkpoint).collect();
+    for number in &numbers {
+        let report = verify(store, job(), *number).expect("it can be verified");
+        assert_eq!(report.problems, [], "operation {operation}, checkpoint {number}");
+        let read = read(store, *number).expect("it can be read");
+        assert_eq!(read, model(*number), "operation {operation}, checkpoint {number}");
+    }
+    if let Some(last) = reported.last() {
+        assert!(numbers.contains(last), "operation {operation}: {last} was reported: {numbers:?}");
+    }
+    // And the next owner goes on from the newest, with a number above all.
+    let owner = claim(store, false).expect("the one before is dead");
+    let newest = owner.accepted().map(|listed| listed.checkpoint);
+    assert_eq!(newest, numbers.last().copied(), "operation {operation}");
+    let next = owner.first_checkpoint();
+    assert!(numbers.iter().all(|number| *number < next));
+    publish(&owner, next, &model(next)).expect("it goes on");
+    owner.retain(1).expect("it cleans up");
+    let packs = store.list(&format!("{}/shared/", job())).expect("it can be listed");
+    let leftovers = packs.iter().filter(|pack| verify_without(store, &pack.path, next)).count();
+    assert_eq!(leftovers, 0, "operation {operation}: packs that nobody names are left");
+}
+
+/// Whether a checkpoint is whole without a pack.
+fn verify_without(store: &Arc<dyn Store>, pack: &str, number: u64) -> bool {
+    let len = usize::try_from(store.size(pack).expect("it is there")).expect("it is small");
+    let bytes = store.read(pack, 0, len).expect("it can be read");
+    store.delete(pack).expect("it can be deleted");
+    let whole = verify(store, job(), number).expect("it can be verified").problems.is_empty();
+    store.create(pack, &bytes).expect("it can be put back");
+    whole
+}
+
+#[test]
+fn a_second_owner_voids_what_the_first_publishes_later() {
+    // In memory there is no lock: this is how it looks where only the fence tells owners apart.
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let first = claim(&store, false).expect("nobody else has it");
+    publish(&first, 1, &model(1)).expect("it can be published");
+    let late = first.begin(2).expect("a new number");
+    let written = write(&late, "late", &model(2)).expect("it can be written");
+    let second = claim(&store, false).expect("there is no lock");
+    assert_eq!(second.accepted().map(|listed| listed.checkpoint), Some(1));
+    let error = first.publish(2, vec![written], Vec::new(), 0).expect_err("it is fenced");
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    let number = second.first_checkpoint();
+    assert!(number > 2, "the pack of checkpoint 2 was there: {number}");
+    publish(&second, number, &model(3)).expect("it can be published");
+    let listed = history(&store, job()).expect("it can be listed");
+    let numbers: Vec<u64> = listed.iter().map(|listed| listed.checkpoint).collect();
+    assert_eq!(numbers, [1, number]);
+}
+
+#[test]
+fn a_live_owner_in_a_folder_is_not_disturbed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path()));
+    let owner = claim(&store, false).expect("nobody else has it");
+    let error = claim(&store, false).expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::Held);
+    assert!(error.to_string().contains("a test"), "the holder is named: {error}");
+    publish(&owner, 1, &model(1)).expect("the first is still the owner");
+    drop(owner);
+    assert!(claim(&store, false).is_ok(), "the lock goes with its owner");
+}
+
+#[test]
+fn an_id_belongs_to_one_name() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    drop(claim(&store, false).expect("nobody else has it"));
+    let claim = strandline_snapshot::Claim {
+        job: job(),
+        name: "another".to_owned(),
+        holder: String::new(),
+        now_ms: 0,
+        fresh: false,
+    };
+    let error = strandline_snapshot::Owner::claim(store, claim).expect_err("it is another's");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("`test`"), "{error}");
+}

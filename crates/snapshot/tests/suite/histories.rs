@@ -1,0 +1,184 @@
+//! Random histories of a job against a plain map for each checkpoint.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::common::{Model, claim, job, publish, read, visible, write};
+use proptest::prelude::*;
+use strandline_snapshot::{LocalStore, MemoryStore, Owner, Store, history, verify};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Puts or deletes a few keys of a section.
+    Change {
+        section: u8,
+        keys: Vec<(u8, Option<u8>)>,
+    },
+    Publish,
+    /// Writes and gives up.
+    Abandon,
+    Retain(usize),
+    /// The process is gone; with `wrote`, after it had written a pack for a checkpoint.
+    Crash {
+        wrote: bool,
+        fresh: bool,
+    },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let keys = prop::collection::vec((any::<u8>(), prop::option::of(any::<u8>())), 1..40);
+    let op = prop_oneof![
+        4 => (0_u8..3, keys).prop_map(|(section, keys)| Op::Change { section, keys }),
+        4 => Just(Op::Publish),
+        1 => Just(Op::Abandon),
+        2 => (1_usize..4).prop_map(Op::Retain),
+        1 => (any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(wrote, fresh)| Op::Crash { wrote, fresh }),
+    ];
+    prop::collection::vec(op, 1..40)
+}
+
+struct World {
+    store: Arc<dyn Store>,
+    owner: Option<Owner>,
+    next: u64,
+    state: Model,
+    /// What every completed checkpoint that counts must read as.
+    expected: BTreeMap<u64, Model>,
+}
+
+impl World {
+    fn new(store: Arc<dyn Store>) -> Self {
+        let owner = claim(&store, false).expect("nobody else has it");
+        let next = owner.first_checkpoint();
+        Self { store, owner: Some(owner), next, state: Model::new(), expected: BTreeMap::new() }
+    }
+
+    fn owner(&self) -> &Owner {
+        self.owner.as_ref().expect("there is an owner between operations")
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Change { section, keys } => self.change(section, keys),
+            Op::Publish => {
+                publish(self.owner(), self.next, &self.state).expect("it can be published");
+                self.expected.insert(self.next, visible(&self.state));
+                self.next += 1;
+            }
+            Op::Abandon => {
+                let checkpoint = self.owner().begin(self.next).expect("a new number");
+                write(&checkpoint, "given-up", &self.state).expect("it can be written");
+                self.owner().abandon(self.next).expect("it can be given up");
+                self.next += 1;
+            }
+            Op::Retain(count) => {
+                self.owner().retain(count).expect("it can be deleted");
+                while self.expected.len() > count {
+                    self.expected.pop_first();
+                }
+                self.check_no_garbage();
+            }
+            Op::Crash { wrote, fresh } => self.crash(wrote, fresh),
+        }
+    }
+
+    fn change(&mut self, section: u8, keys: Vec<(u8, Option<u8>)>) {
+        let entries = self.state.entry(format!("section-{section}")).or_default();
+        for (key, value) in keys {
+            // Values that make several chunks, and equal ones too.
+            let key = blake3::hash(&[key]).as_bytes()[..9].to_vec();
+            match value {
+                Some(value) => drop(entries.insert(key, vec![value; 3000])),
+                None => drop(entries.remove(&key)),
+            }
+        }
+    }
+
+    fn crash(&mut self, wrote: bool, fresh: bool) {
+        if wrote {
+            let checkpoint = self.owner().begin(self.next).expect("a new number");
+            write(&checkpoint, "never-published", &self.state).expect("it can be written");
+        }
+        self.owner = None;
+        let owner = claim(&self.store, fresh).expect("the one before has gone");
+        let newest = self.expected.keys().next_back().copied().unwrap_or(0);
+        let trace = wrote && !visible(&self.state).is_empty();
+        let floor = if trace { self.next } else { newest };
+        assert!(owner.first_checkpoint() > floor, "numbers that left a trace are never used again");
+        self.next = owner.first_checkpoint();
+        if fresh {
+            self.expected.clear();
+        }
+        let newest = owner.accepted().map(|listed| listed.checkpoint);
+        assert_eq!(newest, self.expected.keys().next_back().copied());
+        self.owner = Some(owner);
+    }
+
+    /// Every checkpoint that counts reads as its model, and there is no other.
+    fn check(&self) {
+        let listed = history(&self.store, job()).expect("it can be listed");
+        let numbers: Vec<u64> = listed.iter().map(|listed| listed.checkpoint).collect();
+        assert_eq!(numbers, self.expected.keys().copied().collect::<Vec<_>>());
+        for (number, model) in &self.expected {
+            assert_eq!(&read(&self.store, *number).expect("it can be read"), model);
+            let report = verify(&self.store, job(), *number).expect("it can be verified");
+            assert_eq!(report.problems, []);
+        }
+    }
+
+    /// After a retention every pack is named by some checkpoint.
+    fn check_no_garbage(&self) {
+        let mut named = BTreeSet::new();
+        for number in self.expected.keys() {
+            named.extend(packs_of(&self.store, *number));
+        }
+        let prefix = format!("{}/shared/", job());
+        let there = self.store.list(&prefix).expect("it can be listed");
+        let there: BTreeSet<String> =
+            there.into_iter().map(|object| object.path[prefix.len()..].to_owned()).collect();
+        assert_eq!(there, named);
+    }
+}
+
+/// Packs whose removal a checkpoint would notice.
+fn packs_of(store: &Arc<dyn Store>, number: u64) -> Vec<String> {
+    let prefix = format!("{}/shared/", job());
+    let objects = store.list(&prefix).expect("it can be listed");
+    let names = objects.into_iter().map(|object| object.path);
+    let noticed = names.filter(|path| {
+        let len = usize::try_from(store.size(path).expect("it is there")).expect("it is small");
+        let bytes = store.read(path, 0, len).expect("it can be read");
+        store.delete(path).expect("it can be deleted");
+        let report = verify(store, job(), number).expect("its manifest is there");
+        store.create(path, &bytes).expect("it can be put back");
+        !report.problems.is_empty()
+    });
+    noticed.map(|path| path[prefix.len()..].to_owned()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_checkpoint_reads_as_it_was_written(ops in ops()) {
+        let mut world = World::new(Arc::new(MemoryStore::default()));
+        for op in ops {
+            world.apply(op);
+            world.check();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_a_folder_too(ops in ops()) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut world = World::new(Arc::new(LocalStore::new(folder.path())));
+        for op in ops {
+            world.apply(op);
+            world.check();
+        }
+    }
+}

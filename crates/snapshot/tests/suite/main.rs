@@ -1,0 +1,7 @@
+//! The store as a whole: random histories, cuts, damage, crashes.
+
+mod chunks;
+mod common;
+mod crashes;
+mod damage;
+mod histories;
