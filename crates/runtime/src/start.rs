@@ -1,0 +1,352 @@
+//! How a job starts: what is checked, in which order, and what is changed when.
+//!
+//! 1. Everything that can be refused is checked without changing anything.
+//! 2. The job is claimed: from here on this process is its one writer.
+//! 3. Sinks start or recover: what the checkpoint names is committed.
+//! 4. Tasks are built, their threads read their state back and run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::{Sender, unbounded};
+use strandline_barrier::CheckpointId;
+use strandline_coordinator::{Attempt, Machine, Plan, TaskId};
+use strandline_snapshot::{Claim, JobId, Listed, Owner, Snapshot, Store, history, verify};
+
+use crate::board::Board;
+use crate::checkpointing::{JobMetadata, Restored, decode_metadata, decode_value};
+use crate::clock::{SystemClock, unix_ms};
+use crate::environment::{JobConfig, Storage, open};
+use crate::graph::{Graph, NamedCount, Part};
+use crate::job::{JobHandle, Live, Resumed, Run, total};
+use crate::master::{Desk, JobMaster, Parts};
+use crate::messages::Message;
+use crate::pace::Pace;
+use crate::plan::{Planned, PlannedSeat, Planner};
+use crate::progress::ProgressNote;
+use crate::sink::{Committable, SinkOwner};
+use crate::task::TaskCounters;
+use crate::threads::{Drive, StorageThreads, Ticker, start_master, start_task, start_ticker};
+use crate::{Error, ErrorKind, Result};
+
+/// Tasks are not restarted within a process: there is one attempt.
+const ATTEMPT: Attempt = Attempt(1);
+
+/// How often the note of how far the sources have read is written.
+const NOTE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A checkpoint to go on from, opened.
+struct Base {
+    listed: Listed,
+    snapshot: Arc<Snapshot>,
+    metadata: JobMetadata,
+}
+
+/// Starts a job, or goes on with it.
+pub(crate) fn start(
+    name: &str,
+    config: JobConfig,
+    storage: Storage,
+    graph: Graph,
+    counts: Vec<NamedCount>,
+) -> Result<JobHandle> {
+    let (store, folder) = open(&storage)?;
+    let id = identity(name, &config, folder)?;
+    let listed = if config.fresh { None } else { newest(&store, id)? };
+    let base = listed.map(|listed| open_base(&store, id, listed)).transpose()?;
+    check_graph(&graph, base.as_ref())?;
+    let owner = Arc::new(claim(&store, id, name, config.fresh)?);
+    // Between the look above and the claim another owner may have added a checkpoint: its lock was
+    // still held then, or it is void now. What was opened must be what the claim accepted.
+    let accepted = owner.accepted().map(|listed| listed.checkpoint);
+    if accepted != base.as_ref().map(|base| base.listed.checkpoint) {
+        return Err(refused("another process has just worked on this job: start it again"));
+    }
+    let sink_owner = SinkOwner { job: id.to_string(), token: owner.token() };
+    start_sinks(&graph, &sink_owner, base.as_ref())
+        .map_err(|error| diagnosed(error, &store, id, base.as_ref()))?;
+    match &base {
+        // The run that finished may have died before its sinks had committed: now they have.
+        Some(base) if base.metadata.finished => Ok(finished(id, base)),
+        _ => launch(Start { name, id, config, store, graph, counts, owner, sink_owner, base }),
+    }
+}
+
+/// An error of a restore, with what would not fail.
+fn diagnosed(error: Error, store: &Arc<dyn Store>, id: JobId, base: Option<&Base>) -> Error {
+    match base {
+        Some(base) if error.kind() == ErrorKind::Restore => {
+            with_way_out(error, store, id, base.listed.checkpoint)
+        }
+        _ => error,
+    }
+}
+
+/// The id given, or the one of the folder named, or one made from the name. All that are known
+/// must agree.
+fn identity(name: &str, config: &JobConfig, folder: Option<JobId>) -> Result<JobId> {
+    if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
+        let text = format!("the job name {name:?} must have 1 to 200 bytes, no control character");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let id = config.id.unwrap_or_else(|| JobId::for_name(name));
+    match folder {
+        Some(folder) if folder != id => Err(refused(&format!(
+            "the checkpoints of job {folder} are not those of job `{name}` ({id}): name the root \
+             above it, or the folder of this job"
+        ))),
+        _ => Ok(id),
+    }
+}
+
+/// The newest completed checkpoint.
+fn newest(store: &Arc<dyn Store>, id: JobId) -> Result<Option<Listed>> {
+    let listed = history(store, id).map_err(unreadable)?;
+    Ok(listed.into_iter().next_back())
+}
+
+fn open_base(store: &Arc<dyn Store>, id: JobId, listed: Listed) -> Result<Base> {
+    let opened = Snapshot::open(store, id, listed.checkpoint).map_err(unreadable);
+    let base = opened.and_then(|snapshot| {
+        let metadata = decode_metadata(snapshot.metadata())?;
+        Ok(Base { listed: listed.clone(), snapshot: Arc::new(snapshot), metadata })
+    });
+    base.map_err(|error| with_way_out(error, store, id, listed.checkpoint))
+}
+
+/// Says which older checkpoint is whole.
+pub(crate) fn with_way_out(error: Error, store: &Arc<dyn Store>, id: JobId, damaged: u64) -> Error {
+    let older = history(store, id).unwrap_or_default();
+    let whole = older.iter().rev().map(|listed| listed.checkpoint).find(|&checkpoint| {
+        let report = (checkpoint < damaged).then(|| verify(store, id, checkpoint));
+        report.is_some_and(|report| report.is_ok_and(|report| report.problems.is_empty()))
+    });
+    let hint = match whole {
+        Some(whole) => format!("the newest older checkpoint that is whole is {whole}"),
+        None => "no older checkpoint is whole".to_owned(),
+    };
+    let text = format!("checkpoint {damaged} can't be restored ({hint}): {}", error.full());
+    Error::new(ErrorKind::Restore, text)
+}
+
+fn finished(id: JobId, base: &Base) -> JobHandle {
+    let checkpoint = CheckpointId(base.listed.checkpoint);
+    JobHandle { id, resumed: Some(resumed(base, None)), run: Run::Over(checkpoint) }
+}
+
+fn resumed(base: &Base, read_again: Option<u64>) -> Resumed {
+    let age_ms = unix_ms().saturating_sub(base.listed.created_ms);
+    Resumed {
+        checkpoint: CheckpointId(base.listed.checkpoint),
+        age: Duration::from_millis(age_ms),
+        splits: base.metadata.splits.clone(),
+        records_read: base.metadata.records_read,
+        read_again,
+    }
+}
+
+/// Every section of the checkpoint must have an operator; without one, sinks must be willing to
+/// start.
+fn check_graph(graph: &Graph, base: Option<&Base>) -> Result<()> {
+    let Some(base) = base else {
+        return for_sinks(graph, |sink| sink.check_fresh());
+    };
+    let known = graph.sections();
+    let stored = base.snapshot.sections();
+    let unknown: Vec<&str> = stored
+        .iter()
+        .copied()
+        .filter(|section| !known.iter().any(|name| name == section))
+        .collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "checkpoint {} has state that no operator of this job takes: {}. Give the operators the \
+         uids that they had, or start with a fresh job",
+        base.listed.checkpoint,
+        unknown.join(", ")
+    );
+    Err(Error::new(ErrorKind::Restore, text))
+}
+
+fn for_sinks(
+    graph: &Graph,
+    mut call: impl FnMut(&dyn crate::graph::SinkPart) -> Result<()>,
+) -> Result<()> {
+    for node in &graph.nodes {
+        if let Part::Sink(_, sink) = &node.part {
+            call(&**sink).map_err(|error| error.within(&format!("sink `{}`", node.name)))?;
+        }
+    }
+    Ok(())
+}
+
+fn claim(store: &Arc<dyn Store>, job: JobId, name: &str, fresh: bool) -> Result<Owner> {
+    let claim = Claim {
+        job,
+        name: name.to_owned(),
+        holder: format!("process {}", std::process::id()),
+        now_ms: unix_ms(),
+        fresh,
+    };
+    Owner::claim(Arc::clone(store), claim).map_err(|error| {
+        let kind = claim_kind(error.kind());
+        Error::new(kind, format!("job `{name}` can't be started")).because(error)
+    })
+}
+
+fn claim_kind(kind: strandline_snapshot::ErrorKind) -> ErrorKind {
+    use strandline_snapshot::ErrorKind as Kind;
+    if kind == Kind::Held {
+        ErrorKind::Refused
+    } else if kind == Kind::Damaged {
+        ErrorKind::Restore
+    } else {
+        ErrorKind::Invalid
+    }
+}
+
+fn start_sinks(graph: &Graph, owner: &SinkOwner, base: Option<&Base>) -> Result<()> {
+    let Some(base) = base else {
+        return for_sinks(graph, |sink| sink.start_fresh(owner));
+    };
+    let restored = CheckpointId(base.listed.checkpoint);
+    let whole = base.slice(0, &JobConfig::default());
+    for node in &graph.nodes {
+        if let Part::Sink(_, sink) = &node.part {
+            let mut pending: Vec<Committable> = Vec::new();
+            whole.entries(&format!("{}/pending", node.uid), |_, value| {
+                pending.push(decode_value(value)?);
+                Ok(())
+            })?;
+            sink.recover(owner, restored, pending)
+                .map_err(|error| error.within(&format!("sink `{}`", node.name)))?;
+        }
+    }
+    Ok(())
+}
+
+/// All that a job is started from.
+struct Start<'a> {
+    name: &'a str,
+    id: JobId,
+    config: JobConfig,
+    store: Arc<dyn Store>,
+    graph: Graph,
+    counts: Vec<NamedCount>,
+    owner: Arc<Owner>,
+    sink_owner: SinkOwner,
+    base: Option<Base>,
+}
+
+fn launch(start: Start<'_>) -> Result<JobHandle> {
+    let clock = SystemClock::new();
+    let board = Arc::new(Board::default());
+    let (outbox, inbox) = unbounded::<Message>();
+    let planned = Planner {
+        graph: &start.graph,
+        config: &start.config,
+        sink_owner: &start.sink_owner,
+        reports: &outbox,
+        pace: start.config.rate.map(|rate| Arc::new(Pace::new(rate))),
+        base: start.base.as_ref().map(|base| &base.metadata),
+    }
+    .plan()?;
+    let note = ProgressNote::new(&start.store, start.id);
+    let resumed = start.base.as_ref().map(|base| resumed(base, read_again(&note, base)));
+    let (executor, storage) = StorageThreads::start(start.storage_threads(), &outbox)?;
+    let plan = Plan { tasks: planned.tasks.iter().map(PlannedSeat::spec).collect() };
+    let Planned { tasks, operators, sources } = planned;
+    let (desks, drives) = start.seat(tasks, clock, &board, &outbox);
+    let first = CheckpointId(start.owner.first_checkpoint());
+    let master = JobMaster::new(Parts {
+        job_name: start.name.to_owned(),
+        machine: Machine::new(start.config.checkpoints.clone(), plan, ATTEMPT, first),
+        attempt: ATTEMPT,
+        tasks: desks,
+        operators,
+        max_parallelism: start.config.max_parallelism.get(),
+        owner: Arc::clone(&start.owner),
+        retained_count: start.config.retained_count,
+        inbox: inbox.clone(),
+        outbox: outbox.clone(),
+        executor,
+        board: Arc::clone(&board),
+        store: Arc::clone(&start.store),
+        job: start.id,
+        restored: start.base.as_ref().map(|base| base.listed.checkpoint),
+    });
+    let (master, ended) = start_master(master, inbox, clock, storage)?;
+    drives.into_iter().try_for_each(start_task)?;
+    let ticker = note.map(|note| note_progress(note, sources.clone())).transpose()?;
+    let counts = start.counts.into_iter().map(|of| (of.name, of.count)).collect();
+    let live = Live { inbox: outbox, board, clock, sources, counts, master, ticker, ended };
+    Ok(JobHandle { id: start.id, resumed, run: Run::Live(live) })
+}
+
+impl Start<'_> {
+    /// One for the manifests, and enough for tasks to write side by side.
+    fn storage_threads(&self) -> usize {
+        1 + self.config.parallelism.min(3) as usize
+    }
+
+    /// Parts each task into the master's side and the thread's.
+    fn seat(
+        &self,
+        tasks: Vec<PlannedSeat>,
+        clock: SystemClock,
+        board: &Arc<Board>,
+        outbox: &Sender<Message>,
+    ) -> (BTreeMap<TaskId, Desk>, Vec<Drive>) {
+        let mut desks = BTreeMap::new();
+        let mut drives = Vec::new();
+        for seat in tasks {
+            desks.insert(seat.id, seat.desk);
+            drives.push(Drive {
+                id: seat.id,
+                name: seat.name,
+                task: seat.task,
+                restored: self.base.as_ref().map(|base| base.slice(seat.subtask, &self.config)),
+                parker: seat.parker,
+                clock,
+                board: Arc::clone(board),
+                reports: outbox.clone(),
+            });
+        }
+        (desks, drives)
+    }
+}
+
+impl Base {
+    /// The checkpoint as one subtask sees it.
+    fn slice(&self, subtask: u32, config: &JobConfig) -> Restored {
+        Restored {
+            snapshot: Arc::clone(&self.snapshot),
+            subtask,
+            parallelism: config.parallelism,
+            max: config.max_parallelism,
+        }
+    }
+}
+
+fn note_progress(mut note: ProgressNote, sources: Vec<Arc<TaskCounters>>) -> Result<Ticker> {
+    start_ticker("progress-note", NOTE_INTERVAL, move || note.write(total(&sources)))
+}
+
+fn read_again(note: &Option<ProgressNote>, base: &Base) -> Option<u64> {
+    let noted = note.as_ref()?.read()?;
+    Some(noted.saturating_sub(base.metadata.records_read))
+}
+
+fn refused(text: &str) -> Error {
+    Error::new(ErrorKind::Refused, text)
+}
+
+/// Damage is a matter of the restore; anything else stands in the way of the start.
+fn unreadable(error: strandline_snapshot::Error) -> Error {
+    let damaged = error.kind() == strandline_snapshot::ErrorKind::Damaged;
+    let kind = if damaged { ErrorKind::Restore } else { ErrorKind::Invalid };
+    Error::new(kind, "checkpoints can't be read").because(error)
+}
