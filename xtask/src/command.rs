@@ -1,0 +1,155 @@
+//! What the arguments ask for.
+
+use crate::bench;
+
+/// One thing to do.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Command {
+    /// Print a text and be done.
+    Help(&'static str),
+    Test {
+        services: bool,
+    },
+    Tidy,
+    BenchList,
+    BenchAll,
+    Bench {
+        name: &'static str,
+        /// Passed on to the benchmark as they are.
+        arguments: Vec<String>,
+    },
+}
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test [--services]     format, lints, documentation, tidy, and all tests
+  tidy                  layers, module docs, crate pages, leftovers
+  bench                 list the benchmarks
+  bench NAME [ARGS …]   run one; ARGS are its own, try --help
+  bench all             run each with its default figures and write docs/benchmarks.md
+  ci                    what a build machine runs: test --services
+
+`cargo xtask COMMAND --help` says more. Exit codes: 0 all is well, 1 something isn't, 2 bad arguments.";
+
+const TEST: &str = "\
+cargo xtask test [--services]
+
+Everything that can be checked with the Rust toolchain alone, one step after another, each with its
+time: cargo fmt, tidy, clippy, the documentation, the tests with their doctests. A step whose tool
+the toolchain lacks is skipped, loudly. A failing step doesn't keep the others from running.
+
+  --services   also what needs servers; no test does yet, and the step says so";
+
+const TIDY: &str = "\
+cargo xtask tidy
+
+Reads the source tree and prints one line for each problem, `path:line: what`:
+- a crate that names one it must not know, or that has no place among the layers;
+- a source file without a module doc, or longer than 700 lines; unfinished work; lints switched off
+  without a reason; words that mean nothing outside the place where they were written;
+- a library crate without a property test, a page with a program that runs, or a stated MSRV;
+- a file that the documentation names and that isn't there.";
+
+const BENCH: &str = "\
+cargo xtask bench                    list the benchmarks
+cargo xtask bench NAME [ARGS …]      run one, optimised; ARGS are its own, try --help or --json
+cargo xtask bench all                run each with its default figures and write docs/benchmarks.md";
+
+impl Command {
+    /// # Errors
+    /// A text for the user, who has asked for something that doesn't exist.
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, String> {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        match arguments.as_slice() {
+            [] => Err(HELP.to_owned()),
+            ["help" | "--help" | "-h"] => Ok(Self::Help(HELP)),
+            ["test" | "ci", "--help" | "-h"] => Ok(Self::Help(TEST)),
+            ["tidy", "--help" | "-h"] => Ok(Self::Help(TIDY)),
+            ["bench", "--help" | "-h"] => Ok(Self::Help(BENCH)),
+            ["test"] => Ok(Self::Test { services: false }),
+            ["test", "--services"] | ["ci"] => Ok(Self::Test { services: true }),
+            ["tidy"] => Ok(Self::Tidy),
+            ["bench"] => Ok(Self::BenchList),
+            ["bench", "all"] => Ok(Self::BenchAll),
+            ["bench", "all", extra, ..] => Err(unexpected(extra, BENCH)),
+            ["bench", name, rest @ ..] => benchmark(name, rest),
+            ["test" | "ci", extra, ..] => Err(unexpected(extra, TEST)),
+            ["tidy", extra, ..] => Err(unexpected(extra, TIDY)),
+            [unknown, ..] => Err(format!("no such command: {unknown}\n\n{HELP}")),
+        }
+    }
+}
+
+fn benchmark(name: &str, arguments: &[&str]) -> Result<Command, String> {
+    let known = bench::find(name)
+        .ok_or_else(|| format!("no such benchmark: {name}\n\n{}", bench::list()))?;
+    let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    Ok(Command::Bench { name: known.name, arguments })
+}
+
+fn unexpected(argument: &str, usage: &str) -> String {
+    format!("unexpected argument: {argument}\n\n{usage}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Command::parse(&arguments)
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Command) {
+        assert_eq!(parse(line), Ok(expected));
+    }
+
+    #[track_caller]
+    fn refused(line: &str, expected: &str) {
+        let usage = parse(line).expect_err("the arguments are wrong");
+        assert_eq!(usage.lines().next(), Some(expected));
+    }
+
+    #[test]
+    fn commands() {
+        check("test", Command::Test { services: false });
+        check("test --services", Command::Test { services: true });
+        check("ci", Command::Test { services: true });
+        check("tidy", Command::Tidy);
+        check("bench", Command::BenchList);
+        check("bench all", Command::BenchAll);
+    }
+
+    #[test]
+    fn arguments_of_a_benchmark_are_its_own() {
+        let arguments = vec!["--keys".to_owned(), "10".to_owned(), "--json".to_owned()];
+        check(
+            "bench keyed-count --keys 10 --json",
+            Command::Bench { name: "keyed-count", arguments },
+        );
+        let arguments = vec!["--help".to_owned()];
+        check("bench keyed-count --help", Command::Bench { name: "keyed-count", arguments });
+    }
+
+    #[test]
+    fn help() {
+        check("--help", Command::Help(HELP));
+        check("help", Command::Help(HELP));
+        check("test -h", Command::Help(TEST));
+        check("tidy --help", Command::Help(TIDY));
+        check("bench --help", Command::Help(BENCH));
+    }
+
+    #[test]
+    fn refusals() {
+        refused("", "cargo xtask COMMAND");
+        refused("tset", "no such command: tset");
+        refused("test --service", "unexpected argument: --service");
+        refused("ci --services", "unexpected argument: --services");
+        refused("tidy crates", "unexpected argument: crates");
+        refused("bench keyed", "no such benchmark: keyed");
+        refused("bench all --json", "unexpected argument: --json");
+    }
+}
