@@ -382,9 +382,8 @@ impl JobMaster {
             }
             Action::Reply { ticket, outcome } => self.reply(ticket, outcome, now),
             Action::FailJob { reason } => {
-                let text = format!(
-                    "the last checkpoint failed and no more failures are tolerated: {reason}"
-                );
+                let text =
+                    format!("a checkpoint failed, and no more failures are tolerated: {reason}");
                 self.fail(Error::new(ErrorKind::Checkpoint, text), now);
             }
         }
