@@ -143,7 +143,8 @@ pub enum Action<H> {
         /// The job is over with it.
         last: bool,
     },
-    /// The checkpoint is given up: tell all tasks.
+    /// The checkpoint is given up. Tasks may be told, and need not be: what they still send for it is
+    /// discarded.
     Aborted {
         /// The checkpoint.
         id: CheckpointId,

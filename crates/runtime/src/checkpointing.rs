@@ -267,7 +267,13 @@ fn unencodable(section: &str, error: strandline_state::Error) -> Error {
 
 /// An error of the snapshot crate while a checkpoint is written.
 pub(crate) fn storage(error: strandline_snapshot::Error) -> Error {
-    let fenced = error.kind() == strandline_snapshot::ErrorKind::Fenced;
-    let kind = if fenced { ErrorKind::Fenced } else { ErrorKind::Checkpoint };
+    use strandline_snapshot::ErrorKind as Kind;
+    let kind = if error.kind() == Kind::Fenced {
+        ErrorKind::Fenced
+    } else if error.kind() == Kind::Unsettled {
+        ErrorKind::Unsettled
+    } else {
+        ErrorKind::Checkpoint
+    };
     Error::new(kind, "checkpoint storage").because(error)
 }

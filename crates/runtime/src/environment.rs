@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strandline_coordinator::CheckpointConfig;
-use strandline_snapshot::{JobId, Store, open_store};
+use strandline_snapshot::{JobId, Store, open_store, split_job};
 use strandline_state::MaxParallelism;
 
 use crate::graph::{Graph, NamedCount};
@@ -215,32 +215,4 @@ fn open_uri(uri: &str) -> Result<(Arc<dyn Store>, Option<JobId>)> {
     };
     let (root, job) = split_job(uri);
     Ok((open_store(root).map_err(unusable)?, job))
-}
-
-/// Parts `root/<job id>` into root and id; a URI whose last part is no id is a root.
-fn split_job(uri: &str) -> (&str, Option<JobId>) {
-    let trimmed = uri.trim_end_matches('/');
-    let parts = trimmed.rsplit_once('/');
-    match parts.and_then(|(root, last)| Some((root, last.parse().ok()?))) {
-        Some((root, id)) => (root, Some(id)),
-        None => (uri, None),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(uri: &str, root: &str, has_job: bool) {
-        let (found, job) = split_job(uri);
-        assert_eq!((found, job.is_some()), (root, has_job), "uri={uri}");
-    }
-
-    #[test]
-    fn a_uri_is_a_root_or_one_jobs_folder() {
-        check("target/checkpoints", "target/checkpoints", false);
-        check("a/0123456789abcdef0123456789abcdef/", "a", true);
-        check("file:///a/0123456789abcdef0123456789abcdef", "file:///a", true);
-        check("0123456789abcdef0123456789abcde", "0123456789abcdef0123456789abcde", false);
-    }
 }

@@ -24,6 +24,9 @@ pub enum ErrorKind {
     Restore,
     /// This process no longer owns the job: another one has taken over.
     Fenced,
+    /// The storage failed in a way that leaves open whether a checkpoint exists. The next start
+    /// finds out.
+    Unsettled,
     /// The task on the other side of a channel has gone; its own error says why.
     PeerGone,
 }

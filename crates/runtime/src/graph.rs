@@ -13,6 +13,9 @@ use crate::sink::{Committable, SinkOwner};
 use crate::task::{Line, Task, TaskCounters};
 use crate::{Error, ErrorKind, Result};
 
+/// The kind of the operator that makes watermarks.
+pub(crate) const EVENT_TIME: &str = "event-time";
+
 /// A node's place in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub(crate) usize);
@@ -32,6 +35,7 @@ pub(crate) struct Graph {
 
 /// One operator as the user named it.
 pub(crate) struct Node {
+    pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) uid: String,
     /// What feeds it; nothing feeds a source.
@@ -76,7 +80,15 @@ pub(crate) trait SourcePart: Send + Sync {
     fn splits(&self) -> Result<Vec<String>>;
 
     /// The task that reads these splits.
-    fn task(&self, seat: Seat<'_>, names: Vec<String>, pace: Option<Arc<Pace>>) -> Box<dyn Task>;
+    fn task(&self, seat: Seat<'_>, share: Share, pace: Option<Arc<Pace>>) -> Box<dyn Task>;
+}
+
+/// The splits of one subtask of a source.
+#[derive(Default)]
+pub(crate) struct Share {
+    pub(crate) own: Vec<String>,
+    /// All splits of the source, for the one subtask that remembers what has become of others.
+    pub(crate) present: Option<Vec<String>>,
 }
 
 /// A task's place in the plan, and its chain.
@@ -151,7 +163,8 @@ impl Graph {
     ) -> NodeId {
         let id = NodeId(self.nodes.len());
         let uid = format!("{kind}-{}", id.0);
-        self.nodes.push(Node { name: uid.clone(), uid, input, states, part });
+        let (kind, name) = (kind.to_owned(), uid.clone());
+        self.nodes.push(Node { kind, name, uid, input, states, part });
         id
     }
 
@@ -167,8 +180,27 @@ impl Graph {
                 return Err(invalid(format!("two operators have the uid `{}`", node.uid)));
             }
         }
+        self.check_event_time()?;
         let has_source = self.nodes.iter().any(|node| matches!(node.part, Part::Source(_)));
         if has_source { Ok(()) } else { Err(invalid("the job has no source".to_owned())) }
+    }
+
+    /// Watermarks are made per split, so nothing but a chain may be between a source and them.
+    fn check_event_time(&self) -> Result<()> {
+        let is_late = |node: &&Node| node.kind == EVENT_TIME && self.is_behind_exchange(node);
+        match self.nodes.iter().find(is_late) {
+            None => Ok(()),
+            Some(node) => {
+                let text = format!("`{}`: event time must be taken before `key_by`", node.name);
+                Err(invalid(text))
+            }
+        }
+    }
+
+    fn is_behind_exchange(&self, node: &Node) -> bool {
+        let above = |node: &Node| node.input.and_then(|port| self.nodes.get(port.node.0));
+        std::iter::successors(above(node), |upstream| above(upstream))
+            .any(|upstream| matches!(upstream.part, Part::Exchange(_)))
     }
 
     /// The nodes that read from a node, with the output that they read.

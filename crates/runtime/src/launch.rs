@@ -143,7 +143,11 @@ impl Job {
     pub fn run(&self, describe: impl FnOnce(&mut Environment) -> Result<()>) -> ExitCode {
         let bar = progress_bar();
         log_to(&bar);
-        let ended = self.start(describe).and_then(|handle| self.watch(handle, &bar));
+        // Signals first: one that comes while the job starts suspends it like any other.
+        let ended = Signals::register().and_then(|signals| {
+            let handle = self.start(describe)?;
+            self.watch(handle, &signals, &bar)
+        });
         bar.finish_and_clear();
         match ended {
             Ok(code) => ExitCode::from(code),
@@ -162,8 +166,7 @@ impl Job {
         env.start(&self.name)
     }
 
-    fn watch(&self, handle: JobHandle, bar: &ProgressBar) -> Result<u8> {
-        let signals = Signals::register()?;
+    fn watch(&self, handle: JobHandle, signals: &Signals, bar: &ProgressBar) -> Result<u8> {
         if !handle.was_finished() {
             let resumed = handle.resumed().map_or_else(|| "starts fresh".to_owned(), resumed_line);
             tracing::info!("job `{}` ({}) {resumed}", self.name, handle.id());
@@ -172,10 +175,17 @@ impl Job {
         let mut reporter = Reporter::new(bar);
         while !handle.wait_for(Duration::from_millis(100)) {
             reporter.report(&handle.progress());
-            if let Some(signal) = signals.take() {
-                asked.get_or_insert(signal);
+            let Some(signal) = signals.take() else { continue };
+            if asked.replace(signal).is_none() {
                 tracing::info!("{}: takes a last checkpoint and stops", signal.name());
                 handle.suspend(self.grace);
+                continue;
+            }
+            tracing::warn!("{} again: stops without a last checkpoint", signal.name());
+            handle.cancel();
+            // Whatever still hangs is left to the end of the process.
+            if !handle.wait_for(IMPATIENCE) {
+                return Ok(suspended(asked));
             }
         }
         let result = handle.wait()?;
@@ -203,7 +213,9 @@ impl Job {
                 let text = "stopped without a last checkpoint: it goes on from the one before";
                 (text.to_owned(), suspended(asked))
             }
-            JobOutcome::Cancelled => ("cancelled; checkpoints are kept".to_owned(), 1),
+            JobOutcome::Cancelled => {
+                ("stopped at once; checkpoints are kept".to_owned(), suspended(asked))
+            }
         };
         if !matches!(result.outcome, JobOutcome::AlreadyFinished { .. }) {
             tracing::info!(
@@ -253,6 +265,9 @@ fn resumed_line(resumed: &Resumed) -> String {
     )
 }
 
+/// How long a job that was told to stop at once is waited for.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+
 /// The signals that suspend a job.
 struct Signals {
     interrupt: Arc<AtomicBool>,
@@ -287,10 +302,10 @@ impl Signals {
 
     /// A signal that has come since the last call. Relaxed: the flag carries nothing else.
     fn take(&self) -> Option<Signal> {
-        if self.terminate.swap(false, Ordering::Relaxed) {
-            return Some(Signal::Terminate);
-        }
-        self.interrupt.swap(false, Ordering::Relaxed).then_some(Signal::Interrupt)
+        let terminate = self.terminate.swap(false, Ordering::Relaxed);
+        let interrupt = self.interrupt.swap(false, Ordering::Relaxed);
+        // Two that came together are one.
+        if terminate { Some(Signal::Terminate) } else { interrupt.then_some(Signal::Interrupt) }
     }
 }
 

@@ -35,6 +35,9 @@ pub(crate) type Executor = Arc<dyn Fn(Work) + Send + Sync>;
 /// How long tasks may take to stop once they have been told to.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long they may take to commit first.
+const COMMIT_LIMIT: Duration = Duration::from_secs(600);
+
 /// The time, both kinds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
@@ -174,6 +177,9 @@ impl JobMaster {
         }
         self.replies.clear();
         match std::mem::replace(&mut self.phase, Phase::Running) {
+            Phase::Leaving { outcome: Ok(outcome), .. } if self.alive > 0 => {
+                Polled::Over(left_alone(outcome, self.alive))
+            }
             Phase::Leaving { outcome, .. } => Polled::Over(outcome),
             Phase::Running | Phase::Suspending { .. } => Polled::Over(Ok(JobOutcome::Cancelled)),
         }
@@ -183,7 +189,7 @@ impl JobMaster {
         if let Phase::Suspending { until } = self.phase
             && until <= now.monotonic
         {
-            tracing::warn!("no last checkpoint within the grace time");
+            tracing::warn!("the last checkpoint was not completed within the grace time");
             self.leave(Ok(JobOutcome::Suspended { checkpoint: None }), Command::Stop, now);
         }
     }
@@ -275,6 +281,7 @@ impl JobMaster {
         let attempt = self.parts.attempt;
         let event = match result {
             Ok(handle) => Event::Acknowledged { attempt, id, task, handle },
+            Err(error) if error.kind() == ErrorKind::Fenced => return self.fail(error, now),
             Err(error) => Event::Declined { attempt, id, task, reason: error.full() },
         };
         self.tell(event, now);
@@ -291,7 +298,8 @@ impl JobMaster {
                 self.post(id, &published, now);
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::Fenced => {
+            // The coordinator must hear of neither success nor failure: nobody knows.
+            Err(error) if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Unsettled) => {
                 self.fail(error, now);
                 return;
             }
@@ -331,6 +339,8 @@ impl JobMaster {
                 self.next_ticket += 1;
                 self.tell(Event::Request { ticket, purpose: Purpose::Suspend }, now);
             }
+            // The restore has failed: the job ends as soon as it is known how.
+            Phase::Running if self.diagnosing => {}
             // Not yet running, or asked a second time: there is nothing to wait for.
             Phase::Running | Phase::Suspending { .. } => {
                 self.leave(Ok(JobOutcome::Suspended { checkpoint: None }), Command::Stop, now);
@@ -516,7 +526,9 @@ impl JobMaster {
         if matches!(self.phase, Phase::Leaving { .. }) {
             return;
         }
-        let until = now.monotonic.saturating_add(STOP_LIMIT);
+        let commits = matches!(command, Command::Completed { .. });
+        let limit = if commits { COMMIT_LIMIT } else { STOP_LIMIT };
+        let until = now.monotonic.saturating_add(limit);
         self.phase = Phase::Leaving { until, outcome };
         self.command_all(command);
         self.tell(Event::Shutdown, now);
@@ -553,6 +565,25 @@ impl Making {
     }
 }
 
+/// The outcome of a job some of whose tasks would not end.
+fn left_alone(outcome: JobOutcome, alive: usize) -> Result<JobOutcome> {
+    let completed = match outcome {
+        JobOutcome::Finished { checkpoint } | JobOutcome::AlreadyFinished { checkpoint } => {
+            Some(checkpoint)
+        }
+        JobOutcome::Suspended { checkpoint } => checkpoint,
+        JobOutcome::Cancelled => None,
+    };
+    let Some(id) = completed else {
+        return Ok(outcome);
+    };
+    let text = format!(
+        "checkpoint {id} is completed, but its output has not been committed in time: start the \
+         job again to commit it: tasks={alive}"
+    );
+    Err(Error::new(ErrorKind::Sink, text))
+}
+
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -560,3 +591,6 @@ fn count(n: usize) -> u32 {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use strandline_coordinator::{PlannedTask, TaskId};
 
 use crate::checkpointing::JobMetadata;
 use crate::environment::JobConfig;
-use crate::graph::{Connected, Graph, LinkContext, Node, NodeId, Part, Seat};
+use crate::graph::{Connected, Graph, LinkContext, Node, NodeId, Part, Seat, Share};
 use crate::link::AnyLink;
 use crate::master::{Desk, OperatorPlan};
 use crate::messages::Message;
@@ -170,7 +170,7 @@ impl Planner<'_> {
         head: NodeId,
         subtask: u32,
         seat: Seat<'_>,
-        splits: Vec<String>,
+        splits: Share,
         edges: &mut Edges,
     ) -> Result<Box<dyn Task>> {
         match &self.node(head).part {
@@ -186,7 +186,7 @@ impl Planner<'_> {
     }
 
     /// The splits of each subtask of a source: dealt out in turn.
-    fn splits(&self, node: &Node) -> Result<Vec<Vec<String>>> {
+    fn splits(&self, node: &Node) -> Result<Vec<Share>> {
         let Part::Source(source) = &node.part else {
             return Ok(Vec::new());
         };
@@ -194,10 +194,13 @@ impl Planner<'_> {
         let names = source.splits().map_err(within)?;
         self.check_splits(node, &names).map_err(within)?;
         let count = self.config.parallelism as usize;
-        let mut dealt = vec![Vec::new(); count];
+        let mut dealt: Vec<Share> = (0..count).map(|_| Share::default()).collect();
+        if let Some(first) = dealt.first_mut() {
+            first.present = Some(names.clone());
+        }
         for (index, name) in names.into_iter().enumerate() {
-            if let Some(own) = dealt.get_mut(index % count) {
-                own.push(name);
+            if let Some(share) = dealt.get_mut(index % count) {
+                share.own.push(name);
             }
         }
         Ok(dealt)

@@ -71,7 +71,8 @@ pub trait Sink: Send + Sync + 'static {
     fn writer(&self, owner: &SinkOwner, subtask: u32) -> Result<Self::Writer>;
 }
 
-/// Makes staged output durable; runs on a storage thread before the checkpoint is acknowledged.
+/// Makes staged output durable; runs once, on a storage thread, before the first checkpoint that
+/// names the output is acknowledged. If it fails, no checkpoint with that output ever completes.
 pub type MakeDurable = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// What a subtask has staged for one checkpoint.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use strandline_barrier::Barrier;
 use strandline_state::Entries;
 
 use crate::Result;
 use crate::checkpointing::{Restored, SplitProgress, TaskSnapshot, decode_value, encode_value};
+use crate::graph::Share;
 use crate::link::Signal;
 use crate::pace::Pace;
 use crate::source::{Read, Source, SplitReader};
@@ -24,12 +26,22 @@ pub(crate) struct SourceTask<S: Source> {
     source: Arc<S>,
     chain: Chain<S::Record>,
     splits: Vec<Split<S>>,
+    /// Entries of splits that are not in the input any more (all have ended). One subtask carries
+    /// them on, so that a split that comes back is not read again.
+    absent: Absent,
     /// The split to read next: they take turns.
     turn: usize,
     /// A job on its way out reads nothing more.
     held: bool,
     pace: Option<Arc<Pace>>,
     batch: Vec<S::Record>,
+}
+
+/// What became of splits that are not in the input.
+struct Absent {
+    /// All splits of the input, for the subtask that carries the others.
+    present: Option<Vec<String>>,
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// One split of this subtask.
@@ -60,7 +72,7 @@ impl<S: Source> SourceTask<S> {
     pub(crate) fn new(
         uid: &str,
         source: Arc<S>,
-        names: Vec<String>,
+        share: Share,
         chain: Chain<S::Record>,
         pace: Option<Arc<Pace>>,
     ) -> Self {
@@ -70,9 +82,20 @@ impl<S: Source> SourceTask<S> {
             reader: None,
             wait: None,
         };
-        let splits = names.into_iter().map(split).collect();
+        let splits = share.own.into_iter().map(split).collect();
+        let absent = Absent { present: share.present, entries: Vec::new() };
         let batch = Vec::with_capacity(BATCH_RECORDS);
-        Self { uid: uid.to_owned(), source, chain, splits, turn: 0, held: false, pace, batch }
+        Self {
+            uid: uid.to_owned(),
+            source,
+            chain,
+            splits,
+            absent,
+            turn: 0,
+            held: false,
+            pace,
+            batch,
+        }
     }
 
     fn section(&self) -> String {
@@ -85,6 +108,10 @@ impl<S: Source> SourceTask<S> {
         for split in &self.splits {
             entries.push((split.name.clone().into_bytes(), encode_value(&split.at)?));
             snapshot.splits.push(split.progress(&self.uid));
+        }
+        for (name, at) in &self.absent.entries {
+            snapshot.splits.push(absent_progress(&self.uid, name, decode_value(at)?));
+            entries.push((name.clone(), at.clone()));
         }
         snapshot.section(&self.section(), entries.into_iter().collect::<Entries>());
         self.chain.freeze(barrier, snapshot)
@@ -161,6 +188,24 @@ impl<S: Source> SourceTask<S> {
     }
 }
 
+impl Absent {
+    /// Whether this subtask carries the entry of a split on.
+    fn carries(&self, name: &[u8]) -> bool {
+        let present = self.present.as_ref();
+        present.is_some_and(|present| !present.iter().any(|split| split.as_bytes() == name))
+    }
+}
+
+fn absent_progress(uid: &str, name: &[u8], at: At<IgnoredAny>) -> SplitProgress {
+    SplitProgress {
+        source: uid.to_owned(),
+        split: String::from_utf8_lossy(name).into_owned(),
+        position: "no longer in the input".to_owned(),
+        records: at.records,
+        ended: at.ended,
+    }
+}
+
 impl<S: Source> Split<S> {
     fn read(&mut self, source: &S, max: usize, out: &mut Vec<S::Record>) -> Result<Read> {
         let reader = match &mut self.reader {
@@ -192,11 +237,16 @@ impl<S: Source> Task for SourceTask<S> {
     fn restore(&mut self, restored: &Restored) -> Result<()> {
         self.chain.head.signal(&mut Signal::Restore(restored))?;
         let splits = &mut self.splits;
+        let absent = &mut self.absent;
         let mut records = 0;
         restored.entries(&format!("{}/splits", self.uid), |name, value| {
             if let Some(split) = splits.iter_mut().find(|split| split.name.as_bytes() == name) {
                 split.at = decode_value(value)?;
                 records += split.at.records;
+            } else if absent.carries(name) {
+                let at: At<S::Position> = decode_value(value)?;
+                records += at.records;
+                absent.entries.push((name.to_vec(), value.to_vec()));
             }
             Ok(())
         })?;

@@ -21,7 +21,7 @@ use crate::environment::{JobConfig, Storage, open};
 use crate::graph::{Graph, NamedCount, Part};
 use crate::job::{JobHandle, Live, Resumed, Run, total};
 use crate::master::{Desk, JobMaster, Parts};
-use crate::messages::Message;
+use crate::messages::{Message, Request};
 use crate::pace::Pace;
 use crate::plan::{Planned, PlannedSeat, Planner};
 use crate::progress::ProgressNote;
@@ -279,8 +279,14 @@ fn launch(start: Start<'_>) -> Result<JobHandle> {
         restored: start.base.as_ref().map(|base| base.listed.checkpoint),
     });
     let (master, ended) = start_master(master, inbox, clock, storage)?;
-    drives.into_iter().try_for_each(start_task)?;
-    let ticker = note.map(|note| note_progress(note, sources.clone())).transpose()?;
+    let started = drives.into_iter().try_for_each(start_task);
+    let ticker =
+        started.and_then(|()| note.map(|note| note_progress(note, sources.clone())).transpose());
+    let ticker = ticker.inspect_err(|_| {
+        // What has started ends before the error is told.
+        drop(outbox.send(Message::Request(Request::Cancel)));
+        ended.recv().ok();
+    })?;
     let counts = start.counts.into_iter().map(|of| (of.name, of.count)).collect();
     let live = Live { inbox: outbox, board, clock, sources, counts, master, ticker, ended };
     Ok(JobHandle { id: start.id, resumed, run: Run::Live(live) })

@@ -13,7 +13,8 @@ use strandline_state::{MaxParallelism, check_key_type};
 
 use crate::environment::Shared;
 use crate::graph::{
-    Connected, ExchangePart, LinkContext, NamedCount, Part, Port, Seat, SourcePart,
+    Connected, EVENT_TIME, ExchangePart, LinkContext, NamedCount, Part, Port, Seat, Share,
+    SourcePart,
 };
 use crate::link::{AnyLink, BoxLink, Discard, expect_link};
 use crate::operator::{Operator, OperatorLink};
@@ -166,7 +167,7 @@ impl<T: Send + 'static> Stream<T> {
             let link = Timestamps::new(section, time.clone(), max_lateness_ms, next);
             Ok(any(Box::new(link) as BoxLink<T>))
         };
-        self.then("event-time", &["newest"], Part::Operator(Box::new(build)))
+        self.then(EVENT_TIME, &["newest"], Part::Operator(Box::new(build)))
     }
 
     /// Parts the stream by key: all records of a key go to the same subtask, in the order in which
@@ -197,7 +198,8 @@ impl<T: Send + 'static> Stream<T> {
         let writers = Arc::clone(&sink);
         let build = move |context: &LinkContext<'_>, _| {
             let writer = writers.writer(context.owner, context.subtask)?;
-            let link = SinkLink::new(context.name, context.section("pending"), writer);
+            let link =
+                SinkLink::new(context.name, context.section("pending"), context.subtask, writer);
             Ok(any(Box::new(link) as BoxLink<T>))
         };
         let part = Part::Sink(Box::new(build), Box::new(sink));
@@ -357,9 +359,9 @@ impl<S: Source> SourcePart for SourceNode<S> {
         self.0.splits()
     }
 
-    fn task(&self, seat: Seat<'_>, names: Vec<String>, pace: Option<Arc<Pace>>) -> Box<dyn Task> {
+    fn task(&self, seat: Seat<'_>, share: Share, pace: Option<Arc<Pace>>) -> Box<dyn Task> {
         let chain = Chain::new(seat.line, expect_or_discard(seat.head), seat.counters);
-        Box::new(SourceTask::new(seat.uid, Arc::clone(&self.0), names, chain, pace))
+        Box::new(SourceTask::new(seat.uid, Arc::clone(&self.0), share, chain, pace))
     }
 }
 

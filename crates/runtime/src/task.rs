@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender};
+use crossbeam::channel::{Receiver, Sender, TryRecvError};
 use strandline_barrier::{Barrier, CheckpointId};
 use strandline_coordinator::TaskId;
 
@@ -159,14 +159,15 @@ pub(crate) enum Asked {
 impl<T> Chain<T> {
     /// The next command, after the chain has had its part of it.
     pub(crate) fn command(&mut self) -> Result<Option<Asked>> {
-        match self.line.commands.try_recv().ok() {
-            None => Ok(None),
-            Some(Command::Trigger { barrier, hold }) => Ok(Some(Asked::Freeze { barrier, hold })),
-            Some(Command::Completed { id, exit }) => {
+        match self.line.commands.try_recv() {
+            Err(TryRecvError::Empty) => Ok(None),
+            Ok(Command::Trigger { barrier, hold }) => Ok(Some(Asked::Freeze { barrier, hold })),
+            Ok(Command::Completed { id, exit }) => {
                 self.head.signal(&mut Signal::Completed(id))?;
                 Ok(Some(if exit { Asked::Exit } else { Asked::Done }))
             }
-            Some(Command::Stop) => Ok(Some(Asked::Exit)),
+            // A master that has gone has nothing more to say.
+            Ok(Command::Stop) | Err(TryRecvError::Disconnected) => Ok(Some(Asked::Exit)),
         }
     }
 }

@@ -83,7 +83,9 @@ pub(crate) fn start_task(drive: Drive) -> Result<()> {
             drop(reports.send(Message::Task(id, Report::Failed(error))));
         }
         // Before the last word: what the task held (channels, files) is gone when it is heard.
-        drop(task);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(task))) {
+            drop(reports.send(Message::Task(id, Report::Failed(panicked(&*panic)))));
+        }
         drop(reports.send(Message::Task(id, Report::Exited)));
     })
     .map(drop)

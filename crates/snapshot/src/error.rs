@@ -23,6 +23,9 @@ pub enum ErrorKind {
     Ambiguous,
     /// An argument is wrong.
     Invalid,
+    /// The storage failed, and whether a checkpoint exists is not known. It must be taken neither
+    /// for completed nor for given up; the next owner finds out.
+    Unsettled,
     /// The storage failed.
     Io,
 }

@@ -213,3 +213,23 @@ impl JobRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(uri: &str, root: &str, has_job: bool) {
+        let (found, job) = split_job(uri);
+        assert_eq!((found, job.is_some()), (root, has_job), "uri={uri}");
+    }
+
+    #[test]
+    fn a_uri_is_a_root_or_one_jobs_folder() {
+        check("target/checkpoints", "target/checkpoints", false);
+        check("a/0123456789abcdef0123456789abcdef/", "a", true);
+        check("file:///a/0123456789abcdef0123456789abcdef", "file:///a", true);
+        check("/0123456789abcdef0123456789abcdef", "/", true);
+        check("0123456789abcdef0123456789abcdef", ".", true);
+        check("0123456789abcdef0123456789abcde", "0123456789abcdef0123456789abcde", false);
+    }
+}

@@ -168,8 +168,9 @@ impl Owner {
     /// by then.
     ///
     /// # Errors
-    /// `Fenced` if another owner has taken over; the storage fails: then the checkpoint does not
-    /// exist.
+    /// `Fenced` if another owner has taken over; `Unsettled` if the storage failed in a way that
+    /// leaves open whether the checkpoint exists: then stop, and let the next owner find out. With
+    /// any other error it does not exist.
     pub fn publish(
         &self,
         checkpoint: u64,
@@ -193,19 +194,33 @@ impl Owner {
         let bytes = manifest.encode()?;
         self.check_fence()?;
         let path = names::manifest(self.job, checkpoint);
-        if let Err(error) = self.store.create(&path, &bytes) {
-            // Whether it came to be or not: now it does not exist.
-            if error.kind() != ErrorKind::AlreadyExists {
-                self.store.delete(&path)?;
-            }
-            return Err(error);
+        self.create_manifest(&path, &bytes)?;
+        // It exists: from here on nothing of it is garbage, whatever else fails.
+        let kept = Kept { base: Some(Arc::new(base)), damaged: false };
+        {
+            let mut state = self.state.lock();
+            state.making.remove(&checkpoint);
+            state.kept.insert(checkpoint, kept);
         }
-        self.check_fence()?;
-        let mut state = self.state.lock();
-        state.making.remove(&checkpoint);
-        state.kept.insert(checkpoint, Kept { base: Some(Arc::new(base)), damaged: false });
+        self.check_fence().map_err(|error| {
+            let fenced = error.kind() == ErrorKind::Fenced;
+            if fenced { error } else { unsettled(checkpoint, error) }
+        })?;
         let manifest_bytes = bytes.len() as u64;
         Ok(Published { manifest_bytes, full_bytes, written_bytes: added + manifest_bytes })
+    }
+
+    /// Creates the manifest, or sees to it that there is none.
+    fn create_manifest(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let Err(error) = self.store.create(path, bytes) else {
+            return Ok(());
+        };
+        if error.kind() == ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        let number = names::manifest_checkpoint(path).unwrap_or_default();
+        self.store.delete(path).map_err(|error| unsettled(number, error))?;
+        Err(error)
     }
 
     fn check_fence(&self) -> Result<()> {
@@ -222,12 +237,17 @@ impl Owner {
         Err(Error::new(ErrorKind::Fenced, text))
     }
 
-    /// Gives a checkpoint up: what was written for it is garbage, never reused, and deleted.
+    /// Gives a checkpoint up: what was written for it is garbage, never reused, and deleted. One
+    /// that has been published all the same is left alone.
     ///
     /// # Errors
     /// The storage fails; the next [`Owner::retain`] tries again.
     pub fn abandon(&self, checkpoint: u64) -> Result<()> {
         self.state.lock().making.remove(&checkpoint);
+        let manifest = self.store.size(&names::manifest(self.job, checkpoint));
+        if !manifest.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return Ok(());
+        }
         for object in self.store.list(&names::packs(self.job))? {
             let (_, name) = object.path.rsplit_once('/').unwrap_or_default();
             if names::pack_checkpoint(name) == Some(checkpoint) && !self.names(name) {
@@ -355,6 +375,11 @@ fn next_number(store: &Arc<dyn Store>, job: JobId, all: &[Listed], fences: &Fenc
     let seen = seen.chain(all.iter().map(|listed| listed.checkpoint));
     let seen = seen.max().map_or(1, |number| number + 1);
     Ok(fences.newest().map_or(seen, |fence| seen.max(fence.first)))
+}
+
+fn unsettled(checkpoint: u64, error: Error) -> Error {
+    let text = format!("whether checkpoint {checkpoint} exists is not known");
+    Error::new(ErrorKind::Unsettled, text).because(error)
 }
 
 /// Says who holds the job.

@@ -20,6 +20,9 @@ use crate::operators::exchange::Keyed;
 use crate::operators::keyed::{Key, StateValue};
 use crate::operators::timestamps::Timed;
 
+/// Results are handed on when there are at least this many, or no more are due.
+const BATCH_RECORDS: usize = 1024;
+
 /// A span of event time: from `start_ms` on, before `end_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Window {
@@ -143,6 +146,9 @@ impl<K: Key, A: Aggregate<Key = K>> TumblingWindows<K, A> {
                 let accumulator = state.table.remove(hash, &entry)?;
                 Some(self.aggregate.result(&entry.0, entry.1, accumulator))
             }));
+            if state.out.len() >= BATCH_RECORDS {
+                self.next.batch(&mut state.out)?;
+            }
         }
         if state.out.is_empty() { Ok(()) } else { self.next.batch(&mut state.out) }
     }
