@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use strandline_runtime::Result;
 use strandline_runtime::source::{Read, Source, SplitReader};
+use strandline_runtime::{Error, ErrorKind, Result};
 
 /// Makes records by a function of split and index: the same ones each time it is read.
 #[derive(Clone, Debug)]
@@ -48,8 +48,13 @@ where
     }
 
     fn open(&self, split: &str, position: Option<&Index>) -> Result<GeneratorReader<F>> {
+        let number = split.parse().ok().filter(|number| *number < self.splits);
+        let number = number.ok_or_else(|| {
+            let text = format!("the generator has no split {split:?}: splits={}", self.splits);
+            Error::new(ErrorKind::Source, text)
+        })?;
         Ok(GeneratorReader {
-            split: split.parse().unwrap_or_default(),
+            split: number,
             next: position.map_or(0, |position| position.0),
             end: self.records_per_split.unwrap_or(u64::MAX),
             make: self.make.clone(),

@@ -43,6 +43,11 @@ impl<T: Clone> CollectSink<T> {
 }
 
 impl<T> CollectSink<T> {
+    /// Names sort by checkpoint.
+    fn piece_name(id: CheckpointId, place: &str) -> String {
+        format!("{:020}-{place}", id.0)
+    }
+
     fn commit(&self, committables: &[Committable]) -> Result<()> {
         let mut pieces = self.pieces.lock();
         for Committable { name, .. } in committables {
@@ -74,7 +79,17 @@ impl<T: Send + 'static> Sink for CollectSink<T> {
         Ok(())
     }
 
-    fn recover(&self, _: &SinkOwner, _: CheckpointId, pending: Vec<Committable>) -> Result<()> {
+    fn recover(
+        &self,
+        _: &SinkOwner,
+        restored: CheckpointId,
+        pending: Vec<Committable>,
+    ) -> Result<()> {
+        let after = Self::piece_name(restored.next(), "");
+        if self.pieces.lock().committed.range(after..).next().is_some() {
+            let text = format!("records were committed after checkpoint {restored}");
+            return Err(Error::new(ErrorKind::Refused, text));
+        }
         self.commit(&pending)?;
         self.pieces.lock().staged.clear();
         Ok(())
@@ -103,11 +118,15 @@ impl<T: Send + 'static> SinkWriter for Collector<T> {
     }
 
     fn prepare(&mut self, id: CheckpointId) -> Result<Prepared> {
-        let name = format!("{:010}-{}", id.0, self.place);
+        let make_durable = Box::new(|| Ok(()));
         let records = std::mem::take(&mut self.open);
+        if records.is_empty() {
+            return Ok(Prepared { committables: Vec::new(), make_durable });
+        }
+        let name = CollectSink::<T>::piece_name(id, &self.place);
         self.sink.pieces.lock().staged.insert(name.clone(), records);
         let committables = vec![Committable { checkpoint: id, name }];
-        Ok(Prepared { committables, make_durable: Box::new(|| Ok(())) })
+        Ok(Prepared { committables, make_durable })
     }
 
     fn commit(&mut self, committables: &[Committable]) -> Result<()> {

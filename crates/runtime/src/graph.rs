@@ -1,5 +1,6 @@
 //! The logical graph that the builder makes: nodes, and how each is turned into links and tasks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::Waker;
@@ -117,6 +118,7 @@ pub(crate) trait Connected {
 
 /// What a sink does once a start, before any task runs.
 pub(crate) trait SinkPart: Send + Sync {
+    fn output(&self) -> Option<String>;
     fn check_fresh(&self) -> Result<()>;
     fn start_fresh(&self, owner: &SinkOwner) -> Result<()>;
     fn recover(
@@ -128,6 +130,10 @@ pub(crate) trait SinkPart: Send + Sync {
 }
 
 impl<S: crate::sink::Sink> SinkPart for Arc<S> {
+    fn output(&self) -> Option<String> {
+        S::output(self)
+    }
+
     fn check_fresh(&self) -> Result<()> {
         S::check_fresh(self)
     }
@@ -181,6 +187,7 @@ impl Graph {
             }
         }
         self.check_event_time()?;
+        self.check_outputs()?;
         let has_source = self.nodes.iter().any(|node| matches!(node.part, Part::Source(_)));
         if has_source { Ok(()) } else { Err(invalid("the job has no source".to_owned())) }
     }
@@ -195,6 +202,20 @@ impl Graph {
                 Err(invalid(text))
             }
         }
+    }
+
+    /// Two sinks in one place would take each other's output for their own.
+    fn check_outputs(&self) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        for node in &self.nodes {
+            let Part::Sink(_, sink) = &node.part else { continue };
+            let Some(output) = sink.output() else { continue };
+            if !seen.insert(output.clone()) {
+                let text = format!("sink `{}`: another sink writes to {output} as well", node.name);
+                return Err(invalid(text));
+            }
+        }
+        Ok(())
     }
 
     fn is_behind_exchange(&self, node: &Node) -> bool {

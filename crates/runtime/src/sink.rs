@@ -36,6 +36,12 @@ pub trait Sink: Send + Sync + 'static {
     /// Writes for one subtask.
     type Writer: SinkWriter<Record = Self::Record>;
 
+    /// What no other sink of the job may write to as well (a folder, say); a job that has it twice
+    /// is refused. `None`: nothing that could be shared.
+    fn output(&self) -> Option<String> {
+        None
+    }
+
     /// Called once before a start without a checkpoint; changes nothing that is there: refuses an
     /// output that can't be written, or that has committed pieces, unless it was told to
     /// overwrite them.

@@ -67,7 +67,7 @@ impl fmt::Display for Position {
 /// The lines of a file, or of all files of a folder. A split is a whole file.
 ///
 /// Lines end with `\n` or `\r\n`; the last one may end with the file. They are UTF-8. A file that is
-/// being read may grow, but what has been read must not change.
+/// being read may grow by whole lines, but what has been read must not change.
 #[derive(Clone, Debug)]
 pub struct FileLines {
     path: PathBuf,
@@ -142,12 +142,12 @@ impl Source for FileLines {
 
     fn open(&self, split: &str, position: Option<&Position>) -> Result<LineReader> {
         let path = self.file(split);
-        let unreadable = |error| {
-            Error::new(ErrorKind::Source, format!("{} can't be read", path.display()))
-                .because(error)
-        };
+        // What a checkpoint has read of must be there again.
+        let kind = if position.is_some() { ErrorKind::Restore } else { ErrorKind::Source };
+        let unreadable =
+            |error| Error::new(kind, format!("{} can't be read", path.display())).because(error);
         let mut file = File::open(&path).map_err(unreadable)?;
-        let at = position.copied().unwrap_or_default();
+        let at = Position { ended: false, ..position.copied().unwrap_or_default() };
         if at.offset > 0 {
             check_position(&mut file, &path, at)?;
         }
@@ -199,37 +199,48 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// Reads the next line into `bytes`, its end left out; false at the end of the file.
-    fn next(&mut self) -> Result<bool> {
+    /// Reads the next line into `bytes`, its end left out, and says where it ends; `None` at the
+    /// end of the file. The position stays where it is until the line is accepted.
+    fn next(&mut self) -> Result<Option<Position>> {
         self.bytes.clear();
-        let limit = MAX_LINE_BYTES as u64 + 1;
+        let limit = MAX_LINE_BYTES as u64 + 2;
         let read = self.input.by_ref().take(limit).read_until(b'\n', &mut self.bytes);
         let read = read.map_err(|error| self.error("can't be read").because(error))?;
         if read == 0 {
             self.at.ended = true;
-            return Ok(false);
+            return Ok(None);
         }
-        self.at.line += 1;
-        self.at.offset += read as u64;
         if self.bytes.last() == Some(&b'\n') {
             self.bytes.pop();
             if self.bytes.last() == Some(&b'\r') {
                 self.bytes.pop();
             }
-        } else if read > MAX_LINE_BYTES {
-            return Err(self.error("is longer than 16 MiB"));
         }
-        Ok(true)
+        if self.bytes.len() > MAX_LINE_BYTES {
+            return Err(self.broken("is longer than 16 MiB"));
+        }
+        let Position { offset, line, .. } = self.at;
+        Ok(Some(Position { offset: offset + read as u64, line: line + 1, ended: false }))
     }
 
-    fn line(&self) -> Result<Line> {
-        let text = std::str::from_utf8(&self.bytes)
-            .map_err(|error| self.error("is not UTF-8").because(error))?;
-        Ok(Line { file: Arc::clone(&self.file), number: self.at.line, text: text.to_owned() })
+    fn line(&mut self, end: Position) -> Result<Line> {
+        let text = match std::str::from_utf8(&self.bytes) {
+            Ok(text) => text.to_owned(),
+            Err(error) => return Err(self.broken("is not UTF-8").because(error)),
+        };
+        self.at = end;
+        Ok(Line { file: Arc::clone(&self.file), number: end.line, text })
+    }
+
+    /// An error of the line at hand, after which reading goes no further.
+    fn broken(&mut self, what: &str) -> Error {
+        // Back to where the line begins, so that it is met again.
+        drop(self.input.seek(SeekFrom::Start(self.at.offset)));
+        self.error(what)
     }
 
     fn error(&self, what: &str) -> Error {
-        let text = format!("{}:{} {what}", self.path.display(), self.at.line);
+        let text = format!("{}:{} {what}", self.path.display(), self.at.line + 1);
         Error::new(ErrorKind::Source, text)
     }
 }
@@ -239,14 +250,14 @@ impl SplitReader for LineReader {
     type Position = Position;
 
     fn read(&mut self, max: usize, out: &mut Vec<Line>) -> Result<Read> {
-        if std::mem::take(&mut self.skip_header) && !self.next()? {
-            return Ok(Read::End);
+        if self.skip_header {
+            let Some(end) = self.next()? else { return Ok(Read::End) };
+            self.skip_header = false;
+            self.at = end;
         }
         for _ in 0..max {
-            if !self.next()? {
-                return Ok(Read::End);
-            }
-            out.push(self.line()?);
+            let Some(end) = self.next()? else { return Ok(Read::End) };
+            out.push(self.line(end)?);
         }
         Ok(Read::More)
     }

@@ -4,6 +4,7 @@
 //! .open-<job>-<token>-<subtask>-<number>              being written
 //! .staged-<checkpoint>-<subtask>-<token>-<job>        closed, waits for its checkpoint
 //! part-<checkpoint>-<subtask>-<token>-<job>           committed
+//! .probe-<process>                                    made and removed at a start
 //! ```
 //!
 //! The checkpoint has 10 digits and the subtask 5, so that names sort; the job 32 hex digits.
@@ -53,6 +54,9 @@ impl Part {
     fn parse(rest: &str) -> Option<Self> {
         let fields: Vec<&str> = rest.split('-').collect();
         let [checkpoint, subtask, token, job] = fields[..] else { return None };
+        if !is_job(job) {
+            return None;
+        }
         Some(Self {
             checkpoint: checkpoint.parse().ok()?,
             subtask: subtask.parse().ok()?,
@@ -67,11 +71,27 @@ pub(crate) fn open(owner: &SinkOwner, subtask: u32, number: u64) -> String {
     format!("{OPEN}{}-{}-{subtask}-{number}", owner.job, owner.token)
 }
 
+/// The name of a file that is made and removed to see whether that can be done.
+pub(crate) fn probe() -> String {
+    format!(".probe-{}", std::process::id())
+}
+
 /// Whether a file is unfinished work of this job.
 pub(crate) fn is_unfinished(name: &str, job: &str) -> bool {
-    let open = name.strip_prefix(OPEN).and_then(|rest| rest.split_once('-'));
+    let open = name.strip_prefix(OPEN).and_then(job_of_open);
     let staged = Part::of_staged(name);
-    open.is_some_and(|(of, _)| of == job) || staged.is_some_and(|part| part.job == job)
+    open.is_some_and(|of| of == job) || staged.is_some_and(|part| part.job == job)
+}
+
+fn is_job(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn job_of_open(rest: &str) -> Option<&str> {
+    let fields: Vec<&str> = rest.split('-').collect();
+    let [job, token, subtask, number] = fields[..] else { return None };
+    let is_number = |text: &str| text.parse::<u64>().is_ok_and(|parsed| parsed.to_string() == text);
+    ([token, subtask, number].into_iter().all(is_number) && is_job(job)).then_some(job)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use strandline_runtime::durable::{create_dirs, publish_new, remove, sync_dir};
 use strandline_runtime::sink::{Committable, Prepared, Sink, SinkOwner, SinkWriter};
 use strandline_runtime::{CheckpointId, Error, ErrorKind, Result};
 
-use crate::file::names::{COMMITTED, Part, is_unfinished, open};
+use crate::file::names::{COMMITTED, Part, is_unfinished, open, probe};
 
 /// Text is handed to the file in pieces of about this size.
 const WRITE_BYTES: usize = 64 << 10;
@@ -110,12 +110,13 @@ impl<T> FileSink<T> {
 
     /// Makes the folder and tries whether files can be made in it.
     fn check_writable(&self) -> Result<()> {
-        let probe = self.folder.join(format!(".probe-{}", std::process::id()));
-        let tried =
-            create_dirs(&self.folder).and_then(|()| File::create(&probe)).and_then(|file| {
-                drop(file);
-                fs::remove_file(&probe)
-            });
+        let probe = self.folder.join(probe());
+        let tried = create_dirs(&self.folder).and_then(|()| match File::create_new(&probe) {
+            Ok(_) => fs::remove_file(&probe),
+            // Somebody could write here before, and what that left is not ours to remove.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        });
         tried.map_err(|error| self.error(ErrorKind::Invalid, "can't be written").because(error))
     }
 
@@ -150,6 +151,11 @@ impl<T> FileSink<T> {
 impl<T: Display + Send + 'static> Sink for FileSink<T> {
     type Record = T;
     type Writer = PartWriter<T>;
+
+    fn output(&self) -> Option<String> {
+        let absolute = std::path::absolute(&self.folder);
+        Some(absolute.unwrap_or_else(|_| self.folder.clone()).display().to_string())
+    }
 
     fn check_fresh(&self) -> Result<()> {
         self.check_writable()?;
@@ -250,7 +256,7 @@ impl<T> PartWriter<T> {
             Some(open) => open,
             None => {
                 let path = self.folder.join(open(&self.owner, self.subtask, self.number));
-                let file = File::create(&path).map_err(|error| unwritable(&path, error))?;
+                let file = File::create_new(&path).map_err(|error| unwritable(&path, error))?;
                 self.number += 1;
                 self.open.insert((path, file))
             }
@@ -294,7 +300,9 @@ impl<T: Display + Send + 'static> SinkWriter for PartWriter<T> {
             job: self.owner.job.clone(),
         };
         let staged = self.folder.join(part.staged());
-        fs::rename(&path, &staged).map_err(|error| unwritable(&staged, error))?;
+        // A link, since a rename would replace what another writer has staged by this name.
+        let linked = fs::hard_link(&path, &staged).and_then(|()| fs::remove_file(&path));
+        linked.map_err(|error| unwritable(&staged, error))?;
         let folder = self.folder.clone();
         let make_durable = Box::new(move || {
             let synced = file.sync_all().and_then(|()| sync_dir(&folder));
