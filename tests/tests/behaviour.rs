@@ -236,6 +236,97 @@ fn late_records_are_counted_and_written() {
     assert_eq!(counted + late.len() as u64, 26_865);
 }
 
+#[test]
+fn output_in_the_place_of_input_or_of_other_output_is_refused() {
+    let words = Words::new();
+    let input = words.path("input");
+    std::fs::create_dir(&input).expect("a folder can be made");
+    let precious = input.join("part-00000");
+    std::fs::write(&precious, "to be or not to be").expect("a file can be written");
+    let name = input.display().to_string();
+    let checkpoints = words.path("checkpoints").display().to_string();
+    for input in [&name, &precious.display().to_string()] {
+        let arguments =
+            ["--input", input, "--output", &name, "--checkpoints", &checkpoints, "--overwrite"];
+        check_refused(&words.program.run(&arguments), &["input", &name]);
+    }
+    assert!(precious.exists(), "the input is still there");
+    let flights = build("strandline", "--example", "flights");
+    let output = words.path("both").display().to_string();
+    let arguments = ["--output", &output, "--late", &output, "--checkpoints", &checkpoints];
+    check_refused(&flights.run(&arguments), &[&output]);
+}
+
+#[test]
+fn a_place_inside_a_jobs_folder_is_no_root() {
+    let words = Words::new();
+    words.run(&[]).expect_code(0);
+    let inside = only_folder(&words.path("checkpoints")).join("chk-1").display().to_string();
+    let output = words.path("other").display().to_string();
+    let arguments = ["--output", &output, "--checkpoints", &inside];
+    check_refused(&words.program.run(&arguments), &[&inside]);
+}
+
+#[test]
+fn the_id_of_another_job_is_refused() {
+    let words = Words::new();
+    words.run(&[]).expect_code(0);
+    let folder = only_folder(&words.path("checkpoints"));
+    let id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let flights = build("strandline", "--example", "flights");
+    let output = words.path("flights").display().to_string();
+    let checkpoints = words.path("checkpoints").display().to_string();
+    let own = ["--output", &output, "--checkpoints", &checkpoints];
+    let ended = flights.run(&[&own[..], &["--job-id", &id]].concat());
+    check_refused(&ended, &["`wordcount`", &id]);
+    check_refused(&flights.run(&[&own[..], &["--job-id", "x"]].concat()), &["--job-id"]);
+}
+
+#[test]
+fn the_command_says_what_it_can_not_find() {
+    let words = Words::new();
+    words.run(&[]).expect_code(0);
+    let command = build("strandline-cli", "--bin", "strandline");
+    let uri = words.path("checkpoints").display().to_string();
+    for what in ["list", "show", "verify"] {
+        command.run(&["checkpoints", what, &uri]).expect_code(0);
+        let missing = command.run(&["checkpoints", what, &uri, "--checkpoint", "99"]);
+        check_refused(&missing, &["99", &uri]);
+        check_refused(
+            &command.run(&["checkpoints", what, "/nowhere at all"]),
+            &["/nowhere at all"],
+        );
+        check_refused(&command.run(&["checkpoints", what]), &["<URI>"]);
+        let json = command.run(&["checkpoints", what, &uri, "--json"]);
+        json.expect_code(0);
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(&json.stdout);
+        assert!(parsed.is_ok(), "{what}: {}", json.stdout);
+    }
+}
+
+#[test]
+fn a_line_that_is_not_utf8_is_a_bad_record() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let sample = strandline_tests::repository().join("data/flights/flights-2013-01.csv");
+    let mut bytes = std::fs::read(sample).expect("the sample is in the repository");
+    bytes.truncate(10_000);
+    bytes.extend_from_slice(
+        b"\n2013-01-01T10:17:00Z,2013-01-01T10:15:00Z,EWR,I\xFFH,UA,1,N1,2,11,1\n",
+    );
+    std::fs::write(path("flights.csv"), bytes).expect("a file can be written");
+    let flights = build("strandline", "--example", "flights");
+    let own = [path("flights.csv"), path("output"), path("checkpoints")];
+    let arguments = ["--input", &own[0], "--output", &own[1], "--checkpoints", &own[2]];
+    let failed = flights.run(&arguments);
+    failed.expect_code(1);
+    assert!(failed.stderr.contains("flights.csv:"), "{}", failed.stderr);
+    let skipped = flights.run(&[&arguments[..], &["--on-bad-record", "skip"]].concat());
+    skipped.expect_code(0);
+    // The line that was cut off in the middle, and this one.
+    assert!(skipped.stderr.contains("2 skipped"), "{}", skipped.stderr);
+}
+
 /// The only folder in a folder.
 fn only_folder(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("a folder can be listed");

@@ -105,23 +105,39 @@ pub(crate) fn list(target: &Target) -> Result<u8> {
         let wanted = listed.iter().filter(|listed| wants(target, listed.checkpoint));
         rows.extend(wanted.map(|listed| jobs.row(*id, name, listed)));
     }
+    check_found(target, rows.len())?;
     if target.json {
         table::json(&rows);
     } else {
-        print_rows(&rows);
+        print_rows(&rows, jobs.jobs.len() > 1);
     }
     Ok(u8::from(rows.iter().any(|row| row.damaged.is_some())))
+}
+
+/// A checkpoint that was asked for must be there.
+fn check_found(target: &Target, found: usize) -> Result<()> {
+    match target.checkpoint {
+        Some(number) if found == 0 => {
+            let text = format!("{} has no checkpoint {number}", target.uri);
+            Err(Failure::bad_argument(text))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn wants(target: &Target, checkpoint: u64) -> bool {
     target.checkpoint.is_none_or(|wanted| wanted == checkpoint)
 }
 
-fn print_rows(rows: &[Row]) {
+fn print_rows(rows: &[Row], several_jobs: bool) {
     let header =
         ["job", "checkpoint", "completed", "duration", "full", "written", "operators", "records"];
     let line = |row: &Row| {
-        let mut cells = vec![row.job_name.clone(), row.checkpoint.to_string()];
+        let job = match several_jobs {
+            true => format!("{} ({})", row.job_name, row.job_id),
+            false => row.job_name.clone(),
+        };
+        let mut cells = vec![job, row.checkpoint.to_string()];
         if row.damaged.is_some() {
             cells.push("damaged".to_owned());
             return cells;
@@ -153,7 +169,9 @@ pub(crate) fn show(target: &Target) -> Result<u8> {
     let wanted = listed.iter().rfind(|listed| wants(target, listed.checkpoint));
     let Some(listed) = wanted else {
         let there: Vec<String> = listed.iter().map(|one| one.checkpoint.to_string()).collect();
-        let text = format!("no such checkpoint; there are: {}", there.join(", "));
+        let number = target.checkpoint.map_or_else(|| "of any number".into(), |n| n.to_string());
+        let text =
+            format!("{} has no checkpoint {number}; there are: {}", target.uri, there.join(", "));
         return Err(Failure::bad_argument(text));
     };
     let details = details(&jobs, id, listed)?;
@@ -237,6 +255,7 @@ pub(crate) fn verify(target: &Target) -> Result<u8> {
             }
         }
     }
+    check_found(target, all.len())?;
     if target.json {
         table::json(&all);
     } else {

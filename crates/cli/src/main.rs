@@ -49,8 +49,20 @@ struct Target {
     json: bool,
 }
 
+/// A bad argument gets one line; help and version get what they are.
+fn refuse(error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        error.exit()
+    }
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let line: Vec<&str> = lines.collect();
+    table::say(&format!("{} (try --help)", line.join(" ")));
+    std::process::exit(2)
+}
+
 fn main() -> ExitCode {
-    let flags = Flags::try_parse().unwrap_or_else(|error| error.exit());
+    let flags = Flags::try_parse().unwrap_or_else(|error| refuse(&error));
     let Command::Checkpoints(command) = flags.command;
     let ended = match &command {
         Checkpoints::List(target) => checkpoints::list(target),

@@ -1,5 +1,7 @@
 //! Printing: tables for people, JSON for programs.
 
+use std::io::Write;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
@@ -25,12 +27,12 @@ pub(crate) fn json<T: Serialize>(value: &T) {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "this is what the command is for")]
+/// A line of output. Nobody may be reading any more (`… | head`): then it is lost, quietly.
 pub(crate) fn line(text: &str) {
-    println!("{text}");
+    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
-#[expect(clippy::print_stderr, reason = "what went wrong goes beside the output")]
+/// A line beside the output.
 pub(crate) fn say(text: &str) {
-    eprintln!("{text}");
+    drop(writeln!(std::io::stderr(), "{text}"));
 }

@@ -36,9 +36,8 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use strandline_barrier::CheckpointId;
 //! use strandline_coordinator::{
-//!     Action, Attempt, CheckpointConfig, Driver, Event, Machine, Outcome, Plan, PlannedTask,
+//!     Action, Attempt, CheckpointConfig, CheckpointId, Driver, Event, Machine, Outcome, Plan, PlannedTask,
 //!     Purpose, TaskId,
 //! };
 //!
@@ -98,3 +97,4 @@ pub use machine::{LAST_RETRY, Machine, TICKETS_LIMIT};
 pub use message::{
     Action, Attempt, Event, Failure, Outcome, Plan, PlannedTask, Purpose, Refusal, TaskId,
 };
+pub use strandline_barrier::{Alignment, CheckpointId, CheckpointKind, CheckpointOptions};

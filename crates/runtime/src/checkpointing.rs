@@ -208,7 +208,8 @@ impl Restored {
                 }
             },
         );
-        visited.map_err(|error| restore(&error.to_string()).because(error))?;
+        visited
+            .map_err(|error| restore(&format!("state `{section}` can't be read")).because(error))?;
         failed.map_or(Ok(()), Err)
     }
 }

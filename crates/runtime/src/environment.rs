@@ -213,6 +213,6 @@ fn open_uri(uri: &str) -> Result<(Arc<dyn Store>, Option<JobId>)> {
         Error::new(ErrorKind::Invalid, format!("checkpoint storage {uri:?} can't be used"))
             .because(error)
     };
-    let (root, job) = split_job(uri);
+    let (root, job) = split_job(uri).map_err(unusable)?;
     Ok((open_store(root).map_err(unusable)?, job))
 }

@@ -32,7 +32,6 @@ pub enum ErrorKind {
 }
 
 /// An error of a job: lower-case text that names the thing and the way out, and its cause.
-#[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     text: String,
@@ -82,6 +81,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// As [`Error::full`], since this is what a `main` that returns it prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full())
     }
 }
 

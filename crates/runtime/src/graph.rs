@@ -1,6 +1,7 @@
 //! The logical graph that the builder makes: nodes, and how each is turned into links and tasks.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::Waker;
@@ -77,6 +78,8 @@ impl LinkContext<'_> {
 
 /// Turns a source into tasks.
 pub(crate) trait SourcePart: Send + Sync {
+    fn input(&self) -> Option<String>;
+
     /// Lists the splits, once a start.
     fn splits(&self) -> Result<Vec<String>>;
 
@@ -188,6 +191,7 @@ impl Graph {
         }
         self.check_event_time()?;
         self.check_outputs()?;
+        self.check_inputs()?;
         let has_source = self.nodes.iter().any(|node| matches!(node.part, Part::Source(_)));
         if has_source { Ok(()) } else { Err(invalid("the job has no source".to_owned())) }
     }
@@ -212,6 +216,29 @@ impl Graph {
             let Some(output) = sink.output() else { continue };
             if !seen.insert(output.clone()) {
                 let text = format!("sink `{}`: another sink writes to {output} as well", node.name);
+                return Err(invalid(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A job that reads what it writes would read it again after a restart, and one that may remove
+    /// old output would remove its input.
+    fn check_inputs(&self) -> Result<()> {
+        let inputs = self.nodes.iter().filter_map(|node| match &node.part {
+            Part::Source(source) => source.input(),
+            Part::Operator(_) | Part::Exchange(_) | Part::Sink(..) | Part::End(_) => None,
+        });
+        let inputs: Vec<String> = inputs.collect();
+        for node in &self.nodes {
+            let Part::Sink(_, sink) = &node.part else { continue };
+            let Some(output) = sink.output() else { continue };
+            let inside = |input: &&String| Path::new(input).starts_with(&output);
+            if let Some(input) = inputs.iter().find(inside) {
+                let text = format!(
+                    "sink `{}`: the output folder {output} holds the input {input}: choose another",
+                    node.name
+                );
                 return Err(invalid(text));
             }
         }

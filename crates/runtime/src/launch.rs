@@ -28,10 +28,11 @@ use crate::{
     Result, Resumed,
 };
 
-/// The flags that every job takes.
+// No doc comment: a program would show it in place of its own line of help.
 #[derive(Args, Clone, Debug)]
+#[expect(missing_docs, reason = "see above; the fields are the documentation")]
 pub struct JobArgs {
-    /// File or folder to read
+    /// File to read, or folder: all files in it but hidden ones, without its folders
     #[arg(long, value_name = "PATH")]
     input: Option<PathBuf>,
     /// Folder for the results, in files named part-*
@@ -43,7 +44,7 @@ pub struct JobArgs {
     /// The job's id, 32 hex digits [default: made from its name]
     #[arg(long, value_name = "ID")]
     job_id: Option<JobId>,
-    /// Time between checkpoints
+    /// Time between checkpoints: 500ms, 10s, 5min, or a number of milliseconds
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     interval: Duration,
     /// Subtasks of each operator
@@ -130,8 +131,8 @@ pub fn parse<P: Parser>() -> P {
     P::try_parse().unwrap_or_else(|error| {
         if error.use_stderr() {
             let text = error.render().to_string();
-            let line = text.lines().next().unwrap_or("bad arguments");
-            say(&format!("{line} (try --help)"));
+            let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+            say(&format!("{} (try --help)", lines.collect::<Vec<_>>().join(" ")));
             std::process::exit(2)
         }
         error.exit()
@@ -167,6 +168,9 @@ impl Job {
     }
 
     fn watch(&self, handle: JobHandle, signals: &Signals, bar: &ProgressBar) -> Result<u8> {
+        if self.checkpoints.starts_with("memory:") {
+            tracing::warn!("checkpoints in memory are gone when this process is");
+        }
         if !handle.was_finished() {
             let resumed = handle.resumed().map_or_else(|| "starts fresh".to_owned(), resumed_line);
             tracing::info!("job `{}` ({}) {resumed}", self.name, handle.id());

@@ -213,7 +213,7 @@ impl Planner<'_> {
         match of_source.find(|split| !names.contains(&split.split)) {
             None => Ok(()),
             Some(gone) => Err(Error::new(
-                ErrorKind::Restore,
+                ErrorKind::Refused,
                 format!(
                     "`{}` is no longer in the input, but the checkpoint has not read it to its \
                      end ({}): put it back, or start fresh",

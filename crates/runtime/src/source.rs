@@ -22,6 +22,12 @@ pub trait Source: Send + Sync + 'static {
     /// Reads one split.
     type Reader: SplitReader<Record = Self::Record, Position = Self::Position>;
 
+    /// Where the records come from, if that is a place which a sink might write to (a path): a job
+    /// that writes to its own input is refused.
+    fn input(&self) -> Option<String> {
+        None
+    }
+
     /// The names of all splits, in a stable order. Asked once at every start.
     ///
     /// # Errors

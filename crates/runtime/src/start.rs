@@ -12,7 +12,9 @@ use std::time::Duration;
 use crossbeam::channel::{Sender, unbounded};
 use strandline_barrier::CheckpointId;
 use strandline_coordinator::{Attempt, Machine, Plan, TaskId};
-use strandline_snapshot::{Claim, JobId, Listed, Owner, Snapshot, Store, history, verify};
+use strandline_snapshot::{
+    Claim, JobId, Listed, Owner, Snapshot, Store, history, job_name, verify,
+};
 
 use crate::board::Board;
 use crate::checkpointing::{JobMetadata, Restored, decode_metadata, decode_value};
@@ -53,6 +55,7 @@ pub(crate) fn start(
 ) -> Result<JobHandle> {
     let (store, folder) = open(&storage)?;
     let id = identity(name, &config, folder)?;
+    check_name(&store, id, name)?;
     let listed = if config.fresh { None } else { newest(&store, id)? };
     let base = listed.map(|listed| open_base(&store, id, listed)).transpose()?;
     check_graph(&graph, base.as_ref())?;
@@ -100,6 +103,17 @@ fn identity(name: &str, config: &JobConfig, folder: Option<JobId>) -> Result<Job
     }
 }
 
+/// The id must not be another job's.
+fn check_name(store: &Arc<dyn Store>, id: JobId, name: &str) -> Result<()> {
+    match job_name(store, id).map_err(unreadable)? {
+        Some(other) if other != name => Err(refused(&format!(
+            "the checkpoints of id {id} are those of job `{other}`, not of `{name}`: give another \
+             id, or another root"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The newest completed checkpoint.
 fn newest(store: &Arc<dyn Store>, id: JobId) -> Result<Option<Listed>> {
     let listed = history(store, id).map_err(unreadable)?;
@@ -123,7 +137,10 @@ pub(crate) fn with_way_out(error: Error, store: &Arc<dyn Store>, id: JobId, dama
         report.is_some_and(|report| report.is_ok_and(|report| report.problems.is_empty()))
     });
     let hint = match whole {
-        Some(whole) => format!("the newest older checkpoint that is whole is {whole}"),
+        Some(whole) => format!(
+            "the newest older checkpoint that is whole is {whole}: to go back to it, move \
+             chk-{damaged} away"
+        ),
         None => "no older checkpoint is whole".to_owned(),
     };
     let text = format!("checkpoint {damaged} can't be restored ({hint}): {}", error.full());
@@ -164,11 +181,11 @@ fn check_graph(graph: &Graph, base: Option<&Base>) -> Result<()> {
     }
     let text = format!(
         "checkpoint {} has state that no operator of this job takes: {}. Give the operators the \
-         uids that they had, or start with a fresh job",
+         uids that they had (a sink that was there must be there again), or start fresh",
         base.listed.checkpoint,
         unknown.join(", ")
     );
-    Err(Error::new(ErrorKind::Restore, text))
+    Err(refused(&text))
 }
 
 fn for_sinks(

@@ -355,6 +355,10 @@ fn expect_or_discard<T: Send + 'static>(link: Option<AnyLink>) -> BoxLink<T> {
 struct SourceNode<S>(Arc<S>);
 
 impl<S: Source> SourcePart for SourceNode<S> {
+    fn input(&self) -> Option<String> {
+        self.0.input()
+    }
+
     fn splits(&self) -> Result<Vec<String>> {
         self.0.splits()
     }

@@ -399,6 +399,6 @@ fn state_without_an_operator_is_refused() {
     handle.suspend(Duration::from_secs(60));
     handle.wait().expect("the job ends in order");
     let error = run("after").expect_err("the state has no operator");
-    assert_eq!(error.kind(), ErrorKind::Restore);
+    assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.full().contains("before/value"), "{}", error.full());
 }

@@ -1,5 +1,6 @@
 //! Which jobs and which checkpoints there are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -79,15 +80,28 @@ impl Location {
 /// # Errors
 /// As [`open_store`]; the storage fails.
 pub fn resolve(uri: &str) -> Result<Location> {
-    let (root, job) = split_job(uri);
+    let (root, job) = split_job(uri)?;
     let store = open_store(root)?;
     let jobs = list_jobs(&store)?;
     Ok(Location { store, job, jobs })
 }
 
 /// Parts `root/<job id>` into root and id; a URI whose last part is no id is a root.
-#[must_use]
-pub fn split_job(uri: &str) -> (&str, Option<JobId>) {
+///
+/// # Errors
+/// `Invalid` if it leads into a job's folder.
+pub fn split_job(uri: &str) -> Result<(&str, Option<JobId>)> {
+    let (root, job) = parts(uri);
+    let inside = root.split('/').any(|part| part.parse::<JobId>().is_ok());
+    if inside {
+        let text =
+            format!("{uri:?} is inside a job's folder: name that folder, or the root above it");
+        return Err(Error::invalid(text));
+    }
+    Ok((root, job))
+}
+
+fn parts(uri: &str) -> (&str, Option<JobId>) {
     let trimmed = uri.trim_end_matches('/');
     if let Ok(id) = trimmed.parse() {
         return (".", Some(id));
@@ -104,16 +118,23 @@ pub fn split_job(uri: &str) -> (&str, Option<JobId>) {
 /// # Errors
 /// The storage fails.
 pub fn list_jobs(store: &Arc<dyn Store>) -> Result<Vec<JobEntry>> {
-    let mut jobs: Vec<JobEntry> = Vec::new();
-    for object in store.list("")? {
-        let Some((folder, name)) = object.path.split_once('/') else { continue };
-        let Ok(id) = folder.parse() else { continue };
-        if name == "_job" {
-            let name = JobRecord::read(store, id).map_or(String::new(), |record| record.name);
-            jobs.push(JobEntry { id, name });
-        }
+    let objects = store.list("")?;
+    let folders = objects.iter().filter_map(|object| object.path.split_once('/')?.0.parse().ok());
+    let ids: BTreeSet<JobId> = folders.collect();
+    let name = |id| JobRecord::read(store, id).map_or(String::new(), |record| record.name);
+    Ok(ids.into_iter().map(|id| JobEntry { id, name: name(id) }).collect())
+}
+
+/// The name of a job that has something under a root; `None` if there is no record of it.
+///
+/// # Errors
+/// The record is damaged; the storage fails.
+pub fn job_name(store: &Arc<dyn Store>, id: JobId) -> Result<Option<String>> {
+    match JobRecord::read(store, id) {
+        Ok(record) => Ok(Some(record.name)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(jobs)
 }
 
 /// The completed checkpoints of a job that count, ascending. Reads nothing but manifests and
@@ -139,7 +160,10 @@ pub(crate) fn counts(fences: &Fences, listed: &Listed) -> bool {
 /// All checkpoints with a manifest, void ones among them, ascending.
 pub(crate) fn all_checkpoints(store: &Arc<dyn Store>, job: JobId) -> Result<Vec<Listed>> {
     let objects = store.list(&names::checkpoints(job))?;
-    let numbers = objects.iter().filter_map(|object| names::manifest_checkpoint(&object.path));
+    let numbers = objects.iter().filter_map(|object| {
+        let number = names::manifest_checkpoint(&object.path)?;
+        (object.path == names::manifest(job, number)).then_some(number)
+    });
     let listed = numbers.filter_map(|checkpoint| list_one(store, job, checkpoint));
     let mut listed: Vec<Listed> = listed.collect();
     listed.sort_by_key(|listed| listed.checkpoint);
@@ -219,7 +243,7 @@ mod tests {
     use super::*;
 
     fn check(uri: &str, root: &str, has_job: bool) {
-        let (found, job) = split_job(uri);
+        let (found, job) = split_job(uri).expect("a fine URI");
         assert_eq!((found, job.is_some()), (root, has_job), "uri={uri}");
     }
 
@@ -231,5 +255,13 @@ mod tests {
         check("/0123456789abcdef0123456789abcdef", "/", true);
         check("0123456789abcdef0123456789abcdef", ".", true);
         check("0123456789abcdef0123456789abcde", "0123456789abcdef0123456789abcde", false);
+    }
+
+    #[test]
+    fn a_uri_does_not_lead_into_a_jobs_folder() {
+        for inside in ["chk-1", "shared", "chk-1/_metadata"] {
+            let uri = format!("a/0123456789abcdef0123456789abcdef/{inside}");
+            assert!(split_job(&uri).is_err(), "{uri}");
+        }
     }
 }

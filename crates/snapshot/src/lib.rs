@@ -97,7 +97,7 @@ mod verify;
 pub use chunk::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use error::{Error, ErrorKind, Result};
 pub use hash::Hash;
-pub use history::{JobEntry, Listed, Location, history, list_jobs, resolve, split_job};
+pub use history::{JobEntry, Listed, Location, history, job_name, list_jobs, resolve, split_job};
 pub use job::JobId;
 pub use manifest::{Manifest, RunRef, Section};
 pub use owner::{Checkpoint, Claim, Owner, Published, Swept};

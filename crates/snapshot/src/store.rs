@@ -124,7 +124,7 @@ pub trait Upload: Send {
 }
 
 /// Opens the store that a URI names: a path, `file:///…`, or `memory:name` (shared by all who open
-/// that name in this process).
+/// that name in this process). Paths are taken as they are: `%20` is three characters.
 ///
 /// # Errors
 /// `Unsupported` for other schemes.
@@ -135,6 +135,10 @@ pub fn open_store(uri: &str) -> Result<Arc<dyn Store>> {
             return Err(Error::invalid(text));
         }
         return Ok(Arc::new(LocalStore::new(path)));
+    }
+    if uri.starts_with("file:") {
+        let text = format!("a file URI has three slashes and an absolute path: {uri:?}");
+        return Err(Error::invalid(text));
     }
     if let Some(name) = uri.strip_prefix("memory:") {
         return Ok(Arc::new(MemoryStore::named(name)));
@@ -192,6 +196,7 @@ mod tests {
         assert_eq!(location("a%20b").as_deref(), Some("a%20b"));
         assert_eq!(location("memory:x").as_deref(), Some("memory:x"));
         assert_eq!(location("file://a"), None);
+        assert_eq!(location("file:a"), None);
         assert_eq!(location(""), None);
         let error = open_store("gopher://x").expect_err("there is no such storage");
         assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -68,7 +68,8 @@ struct Seen {
 
 impl Report {
     fn add(&mut self, object: String, error: &Error) {
-        let what = error.to_string();
+        let text = error.to_string();
+        let what = text.strip_prefix(&format!("{object} ")).unwrap_or(&text).to_owned();
         let problem = Problem { object, what };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);

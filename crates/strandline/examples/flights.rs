@@ -16,7 +16,9 @@ use strandline::launch::{self, JobArgs};
 use strandline::units::parse_duration;
 use strandline::{Aggregate, OnBadRecord, Window};
 
+/// Departures from New York's airports per origin and hour
 #[derive(Parser)]
+#[command(version, about)]
 struct Flags {
     #[command(flatten)]
     job: JobArgs,
@@ -43,7 +45,7 @@ struct Flight {
     scheduled_ms: i64,
     origin: String,
     /// Minutes; none if it was cancelled.
-    delay_min: Option<i64>,
+    delay_min: Option<i32>,
     line: String,
 }
 
@@ -53,7 +55,10 @@ impl Flight {
         let [_, scheduled, origin, _, _, _, _, delay, _, _] = columns[..] else {
             return Err(format!("{}: {} columns, not 10", line.location(), columns.len()));
         };
-        let wrong = |column: &str| format!("{}: bad {column}", line.location());
+        let wrong = |column: &str| format!("{}: bad {column}: {}", line.location(), line.text);
+        if line.text.contains('\u{FFFD}') {
+            return Err(format!("{}: not UTF-8", line.location()));
+        }
         let time: jiff::Timestamp = scheduled.parse().map_err(|_| wrong("scheduled_at"))?;
         let delay_min = match delay {
             "" => None,
@@ -73,7 +78,7 @@ struct Departures {
     departed: u64,
     cancelled: u64,
     delay_sum_min: i64,
-    delay_max_min: Option<i64>,
+    delay_max_min: Option<i32>,
 }
 
 #[derive(Clone)]
@@ -90,7 +95,7 @@ impl Aggregate for PerOriginAndHour {
             None => departures.cancelled += 1,
             Some(delay) => {
                 departures.departed += 1;
-                departures.delay_sum_min += delay;
+                departures.delay_sum_min += i64::from(delay);
                 departures.delay_max_min = departures.delay_max_min.max(Some(delay));
             }
         }
@@ -134,7 +139,7 @@ fn main() -> ExitCode {
     };
     job.run(|env| {
         let (hours, late) = env
-            .from_source(FileLines::new(&job.input)?.skip_header(true))
+            .from_source(FileLines::new(&job.input)?.skip_header(true).lossy(true))
             .uid("flights")
             .try_map(on_bad_record, Flight::parse)
             .event_time(|flight: &Flight| flight.scheduled_ms, flags.max_lateness)

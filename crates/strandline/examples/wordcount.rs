@@ -11,7 +11,9 @@ use clap::Parser;
 use strandline::connectors::file::{FileLines, FileSink, Line};
 use strandline::launch::{self, JobArgs};
 
+/// Counts words: one line `word<TAB>count` for each word read
 #[derive(Parser)]
+#[command(version, about)]
 struct Flags {
     #[command(flatten)]
     job: JobArgs,

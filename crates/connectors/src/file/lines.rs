@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use strandline_runtime::source::{Read, Source, SplitReader};
 use strandline_runtime::{Error, ErrorKind, Result};
 
+use crate::file::place;
+
 /// No line is longer.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
@@ -72,6 +74,7 @@ impl fmt::Display for Position {
 pub struct FileLines {
     path: PathBuf,
     skip_header: bool,
+    lossy: bool,
 }
 
 impl FileLines {
@@ -81,7 +84,7 @@ impl FileLines {
     /// # Errors
     /// `Invalid`: there is no such path, it can't be read, or the folder has no files.
     pub fn new(path: impl AsRef<Path>) -> Result<Self> {
-        let lines = Self { path: path.as_ref().to_owned(), skip_header: false };
+        let lines = Self { path: path.as_ref().to_owned(), skip_header: false, lossy: false };
         if lines.splits()?.is_empty() {
             return Err(lines.invalid("has no files in it"));
         }
@@ -96,6 +99,14 @@ impl FileLines {
     #[must_use]
     pub fn skip_header(mut self, skip: bool) -> Self {
         self.skip_header = skip;
+        self
+    }
+
+    /// Whether bytes that are not UTF-8 become U+FFFD, so that whoever parses the line can decide
+    /// what becomes of it. Otherwise such a line is an error.
+    #[must_use]
+    pub fn lossy(mut self, lossy: bool) -> Self {
+        self.lossy = lossy;
         self
     }
 
@@ -129,6 +140,10 @@ impl Source for FileLines {
     type Position = Position;
     type Reader = LineReader;
 
+    fn input(&self) -> Option<String> {
+        Some(place(&self.path))
+    }
+
     fn splits(&self) -> Result<Vec<String>> {
         if self.path.is_dir() {
             return self.names();
@@ -158,6 +173,7 @@ impl Source for FileLines {
             path,
             at,
             skip_header: self.skip_header && at.line == 0,
+            lossy: self.lossy,
             bytes: Vec::new(),
         })
     }
@@ -194,6 +210,7 @@ pub struct LineReader {
     path: PathBuf,
     at: Position,
     skip_header: bool,
+    lossy: bool,
     /// The line at hand.
     bytes: Vec<u8>,
 }
@@ -226,6 +243,7 @@ impl LineReader {
     fn line(&mut self, end: Position) -> Result<Line> {
         let text = match std::str::from_utf8(&self.bytes) {
             Ok(text) => text.to_owned(),
+            Err(_) if self.lossy => String::from_utf8_lossy(&self.bytes).into_owned(),
             Err(error) => return Err(self.broken("is not UTF-8").because(error)),
         };
         self.at = end;

@@ -19,6 +19,7 @@ use strandline_runtime::sink::{Committable, Prepared, Sink, SinkOwner, SinkWrite
 use strandline_runtime::{CheckpointId, Error, ErrorKind, Result};
 
 use crate::file::names::{COMMITTED, Part, is_unfinished, open, probe};
+use crate::file::place;
 
 /// Text is handed to the file in pieces of about this size.
 const WRITE_BYTES: usize = 64 << 10;
@@ -134,7 +135,8 @@ impl<T> FileSink<T> {
             let some: Vec<&str> = later.iter().take(3).map(String::as_str).collect();
             let text = format!(
                 "has {} files that were committed after checkpoint {restored} ({}): going on would \
-                 commit their records again; restore a later checkpoint, or withdraw them",
+                 commit their records again; restore a later checkpoint, or move \
+                 these files away",
                 later.len(),
                 some.join(", ")
             );
@@ -153,8 +155,7 @@ impl<T: Display + Send + 'static> Sink for FileSink<T> {
     type Writer = PartWriter<T>;
 
     fn output(&self) -> Option<String> {
-        let absolute = std::path::absolute(&self.folder);
-        Some(absolute.unwrap_or_else(|_| self.folder.clone()).display().to_string())
+        Some(place(&self.folder))
     }
 
     fn check_fresh(&self) -> Result<()> {
