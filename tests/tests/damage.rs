@@ -130,6 +130,36 @@ fn each_damage_is_found_and_refused() {
     }
 }
 
+#[test]
+fn going_back_by_hand_is_exact() {
+    let suspended = Suspended::new();
+    let numbers = suspended.numbers("whole");
+    let newest = numbers.last().expect("there are checkpoints");
+    suspended.copy("back");
+    let folder = job_folder(&suspended.checkpoints("back"));
+    let chk = folder.join(format!("chk-{newest}"));
+    let aside = suspended.folder.path().join("aside");
+    std::fs::rename(&chk, &aside).expect("a folder can be moved");
+    let refused = suspended.words.run(&suspended.arguments("back", &[]));
+    refused.expect_code(2);
+    assert!(refused.stderr.contains("--withdraw-later"), "{}", refused.stderr);
+    // The refusal has changed nothing: put back, the checkpoint counts as before.
+    std::fs::rename(&aside, &chk).expect("a folder can be moved");
+    suspended.copy("forth");
+    copy_folder(&suspended.folder.path().join("back"), &suspended.folder.path().join("forth"));
+    let forth = suspended.words.run(&suspended.arguments("forth", &[]));
+    forth.expect_code(0);
+    assert!(forth.stderr.contains(&format!("from checkpoint {newest} ")), "{}", forth.stderr);
+    std::fs::remove_dir_all(&chk).expect("a folder can be removed");
+    suspended.words.run(&suspended.arguments("back", &["--withdraw-later"])).expect_code(0);
+    for case in ["back", "forth"] {
+        let output = suspended.folder.path().join(case).join("output");
+        let lines = strandline_tests::committed_lines(&output);
+        let different: std::collections::BTreeSet<&String> = lines.iter().collect();
+        assert_eq!((lines.len(), different.len()), (37_078, 37_078), "{case}");
+    }
+}
+
 /// Verify ends with 1 and names the file; a restore ends with 1, names it, and names the older
 /// checkpoint that is whole.
 fn check(suspended: &Suspended, case: &str, damaged: &Path, newest: u64, older: u64) {

@@ -103,7 +103,9 @@ pub(crate) fn list(target: &Target) -> Result<u8> {
     for (id, name) in &jobs.jobs {
         let listed = jobs.listed(*id)?;
         let wanted = listed.iter().filter(|listed| wants(target, listed.checkpoint));
-        rows.extend(wanted.map(|listed| jobs.row(*id, name, listed)));
+        // One that a running job has deleted meanwhile is not there any more.
+        let there = wanted.filter(|listed| !is_gone(&jobs, *id, listed.checkpoint));
+        rows.extend(there.map(|listed| jobs.row(*id, name, listed)));
     }
     check_found(target, rows.len())?;
     if target.json {

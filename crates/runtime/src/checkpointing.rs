@@ -103,6 +103,9 @@ pub struct OperatorMetadata {
     pub parallelism: u32,
     /// How many of them had ended.
     pub ended: u32,
+    /// Where a sink writes to, if that is a place.
+    #[serde(default)]
+    pub output: Option<String>,
 }
 
 /// Writes what a task has handed over; syncs what it has staged. Runs on a storage thread.

@@ -123,6 +123,7 @@ pub(crate) trait Connected {
 pub(crate) trait SinkPart: Send + Sync {
     fn output(&self) -> Option<String>;
     fn check_fresh(&self) -> Result<()>;
+    fn check_recover(&self, job: &str, restored: CheckpointId) -> Result<()>;
     fn start_fresh(&self, owner: &SinkOwner) -> Result<()>;
     fn recover(
         &self,
@@ -139,6 +140,10 @@ impl<S: crate::sink::Sink> SinkPart for Arc<S> {
 
     fn check_fresh(&self) -> Result<()> {
         S::check_fresh(self)
+    }
+
+    fn check_recover(&self, job: &str, restored: CheckpointId) -> Result<()> {
+        S::check_recover(self, job, restored)
     }
 
     fn start_fresh(&self, owner: &SinkOwner) -> Result<()> {

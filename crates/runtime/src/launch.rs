@@ -68,6 +68,9 @@ pub struct JobArgs {
     /// With a start from nothing: remove the committed files that are in the output folder
     #[arg(long)]
     overwrite: bool,
+    /// When going back to an older checkpoint: remove the files that were committed after it
+    #[arg(long)]
+    withdraw_later: bool,
 }
 
 /// What a checkpoint guarantees.
@@ -88,6 +91,8 @@ pub struct Job {
     pub output: PathBuf,
     /// Whether committed results may be removed at a start from nothing.
     pub overwrite: bool,
+    /// Whether results may be removed that were committed after the checkpoint gone back to.
+    pub withdraw_later: bool,
     name: String,
     checkpoints: String,
     grace: Duration,
@@ -117,6 +122,7 @@ impl JobArgs {
             input: self.input.clone().unwrap_or_else(|| sample.to_owned()),
             output: self.output.clone().unwrap_or_else(|| folder.join("output")),
             overwrite: self.overwrite,
+            withdraw_later: self.withdraw_later,
             name: name.to_owned(),
             checkpoints: self.checkpoints.clone().unwrap_or(checkpoints),
             grace: self.grace,

@@ -79,6 +79,7 @@ pub(crate) struct OperatorPlan {
     pub(crate) uid: String,
     pub(crate) name: String,
     pub(crate) tasks: Vec<TaskId>,
+    pub(crate) output: Option<String>,
 }
 
 /// Carries out what the coordinator decides.
@@ -444,6 +445,7 @@ impl JobMaster {
             name: plan.name.clone(),
             parallelism: count(plan.tasks.len()),
             ended: count(plan.tasks.iter().filter(|task| ended.contains(task)).count()),
+            output: plan.output.clone(),
         };
         JobMetadata {
             job_name: self.parts.job_name.clone(),

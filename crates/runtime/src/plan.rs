@@ -232,7 +232,11 @@ impl Planner<'_> {
                 let first = vertices.iter().find(|vertex| vertex.head == head);
                 let first = first.map_or(0, |vertex| vertex.first_task);
                 let tasks = (first..first + self.config.parallelism).map(TaskId).collect();
-                OperatorPlan { uid: node.uid.clone(), name: node.name.clone(), tasks }
+                let output = match &node.part {
+                    Part::Sink(_, sink) => sink.output(),
+                    Part::Source(_) | Part::Operator(_) | Part::Exchange(_) | Part::End(_) => None,
+                };
+                OperatorPlan { uid: node.uid.clone(), name: node.name.clone(), tasks, output }
             })
             .collect()
     }

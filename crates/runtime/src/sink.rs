@@ -50,6 +50,15 @@ pub trait Sink: Send + Sync + 'static {
     /// The output is taken or can't be written; the message says the way out.
     fn check_fresh(&self) -> Result<()>;
 
+    /// Called once before a restore; changes nothing: refuses if pieces of this job were committed
+    /// *after* checkpoint `restored`, unless it was told to withdraw them.
+    ///
+    /// # Errors
+    /// Later pieces are there; the message names them.
+    fn check_recover(&self, _job: &str, _restored: CheckpointId) -> Result<()> {
+        Ok(())
+    }
+
     /// Called once at a start without a checkpoint, after [`Sink::check_fresh`] and before any
     /// task runs: makes the output ready and removes what is to be overwritten.
     ///

@@ -58,7 +58,7 @@ pub(crate) fn start(
     check_name(&store, id, name)?;
     let listed = if config.fresh { None } else { newest(&store, id)? };
     let base = listed.map(|listed| open_base(&store, id, listed)).transpose()?;
-    check_graph(&graph, base.as_ref())?;
+    check_graph(&graph, id, base.as_ref())?;
     let owner = Arc::new(claim(&store, id, name, config.fresh)?);
     // Between the look above and the claim another owner may have added a checkpoint: its lock was
     // still held then, or it is void now. What was opened must be what the claim accepted.
@@ -82,6 +82,7 @@ fn diagnosed(error: Error, store: &Arc<dyn Store>, id: JobId, base: Option<&Base
         Some(base) if error.kind() == ErrorKind::Restore => {
             with_way_out(error, store, id, base.listed.checkpoint)
         }
+        Some(base) if base.metadata.finished => error.within("the job has already finished, but"),
         _ => error,
     }
 }
@@ -165,7 +166,7 @@ fn resumed(base: &Base, read_again: Option<u64>) -> Resumed {
 
 /// Every section of the checkpoint must have an operator; without one, sinks must be willing to
 /// start.
-fn check_graph(graph: &Graph, base: Option<&Base>) -> Result<()> {
+fn check_graph(graph: &Graph, id: JobId, base: Option<&Base>) -> Result<()> {
     let Some(base) = base else {
         return for_sinks(graph, |sink| sink.check_fresh());
     };
@@ -177,7 +178,9 @@ fn check_graph(graph: &Graph, base: Option<&Base>) -> Result<()> {
         .filter(|section| !known.iter().any(|name| name == section))
         .collect();
     if unknown.is_empty() {
-        return Ok(());
+        warn_of_other_output(graph, &base.metadata);
+        let restored = CheckpointId(base.listed.checkpoint);
+        return for_sinks(graph, |sink| sink.check_recover(&id.to_string(), restored));
     }
     let text = format!(
         "checkpoint {} has state that no operator of this job takes: {}. Give the operators the \
@@ -186,6 +189,23 @@ fn check_graph(graph: &Graph, base: Option<&Base>) -> Result<()> {
         unknown.join(", ")
     );
     Err(refused(&text))
+}
+
+/// What was committed so far stays where it is: whoever reads the output must know.
+fn warn_of_other_output(graph: &Graph, metadata: &JobMetadata) {
+    for node in &graph.nodes {
+        let Part::Sink(_, sink) = &node.part else { continue };
+        let before = metadata.operators.iter().find(|operator| operator.uid == node.uid);
+        let before = before.and_then(|operator| operator.output.clone());
+        if let (Some(before), Some(now)) = (before, sink.output())
+            && before != now
+        {
+            tracing::warn!(
+                "sink `{}` goes on in {now}; what it has committed is in {before}",
+                node.name
+            );
+        }
+    }
 }
 
 fn for_sinks(
@@ -297,8 +317,10 @@ fn launch(start: Start<'_>) -> Result<JobHandle> {
     });
     let (master, ended) = start_master(master, inbox, clock, storage)?;
     let started = drives.into_iter().try_for_each(start_task);
-    let ticker =
-        started.and_then(|()| note.map(|note| note_progress(note, sources.clone())).transpose());
+    // While tasks restore, the counts are not yet what they were.
+    let floor = start.base.as_ref().map_or(0, |base| base.metadata.records_read);
+    let ticker = started
+        .and_then(|()| note.map(|note| note_progress(note, sources.clone(), floor)).transpose());
     let ticker = ticker.inspect_err(|_| {
         // What has started ends before the error is told.
         drop(outbox.send(Message::Request(Request::Cancel)));
@@ -354,8 +376,12 @@ impl Base {
     }
 }
 
-fn note_progress(mut note: ProgressNote, sources: Vec<Arc<TaskCounters>>) -> Result<Ticker> {
-    start_ticker("progress-note", NOTE_INTERVAL, move || note.write(total(&sources)))
+fn note_progress(
+    mut note: ProgressNote,
+    sources: Vec<Arc<TaskCounters>>,
+    floor: u64,
+) -> Result<Ticker> {
+    start_ticker("progress-note", NOTE_INTERVAL, move || note.write(total(&sources).max(floor)))
 }
 
 fn read_again(note: &Option<ProgressNote>, base: &Base) -> Option<u64> {

@@ -156,6 +156,10 @@ impl<T: Send + 'static> Stream<T> {
 
     /// Event time: takes it from each record (Unix milliseconds), and bounds how much later than
     /// the newest of its split a record may come before it counts as late.
+    ///
+    /// Watermarks are sent after each batch, and how many records are in a batch depends on how
+    /// fast they come. So a record that is later than the bound *may* count as late, and one
+    /// within it never does.
     pub fn event_time<F>(self, time: F, max_lateness: Duration) -> Stream<Timed<T>>
     where
         F: Fn(&T) -> i64 + Clone + Send + Sync + 'static,

@@ -48,16 +48,19 @@ pub(crate) struct Fences(pub(crate) Vec<Fence>);
 impl Fences {
     pub(crate) fn read(store: &Arc<dyn Store>, job: JobId) -> Result<Self> {
         let objects = store.list(&names::fences(job))?;
-        let fences = objects.iter().filter(|object| names::fence_token(&object.path).is_some());
-        let read = fences.map(|object| {
-            let name = store.describe(&object.path);
-            if object.bytes > MAX_BYTES {
-                return Err(Error::damaged(&name, "it is too long"));
-            }
-            let len = usize::try_from(object.bytes).unwrap_or(usize::MAX);
-            unframe(MAGIC, &store.read(&object.path, 0, len)?, &name)
-        });
-        read.collect::<Result<Vec<Fence>>>().map(Self)
+        let tokens = objects.iter().filter_map(|object| names::fence_token(&object.path));
+        tokens.map(|token| Self::read_one(store, job, token)).collect::<Result<_>>().map(Self)
+    }
+
+    pub(crate) fn read_one(store: &Arc<dyn Store>, job: JobId, token: u64) -> Result<Fence> {
+        let path = names::fence(job, token);
+        let name = store.describe(&path);
+        let bytes = store.size(&path)?;
+        if bytes > MAX_BYTES {
+            return Err(Error::damaged(&name, "it is too long"));
+        }
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        unframe(MAGIC, &store.read(&path, 0, len)?, &name)
     }
 
     /// Creates the next fence. Somebody else may be faster: then this is not the owner.

@@ -55,6 +55,13 @@ fn pack_prefix(checkpoint: u64) -> String {
     format!("{checkpoint:020}-")
 }
 
+/// The checkpoint that a pack was written for, and the token of its owner.
+pub(crate) fn pack_owner(name: &str) -> Option<(u64, u64)> {
+    let mut fields = name.splitn(3, '-');
+    let number = pack_checkpoint(name)?;
+    Some((number, fields.nth(1)?.parse().ok()?))
+}
+
 /// The checkpoint that a pack was written for.
 pub(crate) fn pack_checkpoint(name: &str) -> Option<u64> {
     let (number, _) = name.split_once('-')?;
@@ -90,6 +97,7 @@ mod tests {
         assert_eq!(fence_token(&fence(id, 3)), Some(3));
         let name = pack_name(9, 1, "task-00001").expect("a fine label");
         assert_eq!(pack_checkpoint(&name), Some(9));
+        assert_eq!(pack_owner(&name), Some((9, 1)));
         for bad in ["", "A", "a/b", "..", "a b"] {
             assert!(pack_name(9, 1, bad).is_err(), "{bad}");
         }

@@ -37,8 +37,7 @@ pub struct Claim {
 pub struct Owner {
     store: Arc<dyn Store>,
     job: JobId,
-    token: u64,
-    first: u64,
+    fence: Fence,
     accepted: Option<Listed>,
     state: Mutex<State>,
     _lock: Option<Box<dyn Lock>>,
@@ -120,20 +119,20 @@ impl Owner {
         let kept = counting.iter().map(|listed| (listed.checkpoint, keep(&store, job, listed)));
         let state = State { kept: kept.collect(), making: BTreeMap::new() };
         let state = Mutex::new(state);
-        Ok(Self { store, job, token, first, accepted: newest, state, _lock: lock })
+        Ok(Self { store, job, fence, accepted: newest, state, _lock: lock })
     }
 
     /// The fence token: grows with every owner.
     #[must_use]
     pub fn token(&self) -> u64 {
-        self.token
+        self.fence.token
     }
 
     /// The number of this owner's first checkpoint: above every number of which there is a trace
     /// under the job. (One that was given up without a trace may come again, under this token.)
     #[must_use]
     pub fn first_checkpoint(&self) -> u64 {
-        self.first
+        self.fence.first
     }
 
     /// The checkpoint that this owner goes on from.
@@ -150,7 +149,7 @@ impl Owner {
     pub fn begin(&self, checkpoint: u64) -> Result<Checkpoint> {
         let mut state = self.state.lock();
         let used = state.kept.keys().next_back().is_some_and(|newest| checkpoint <= *newest);
-        if used || checkpoint < self.first || state.making.contains_key(&checkpoint) {
+        if used || checkpoint < self.fence.first || state.making.contains_key(&checkpoint) {
             return Err(Error::invalid(format!("checkpoint {checkpoint} has been used")));
         }
         let base = state.kept.values().rev().find_map(|kept| kept.base.clone()).unwrap_or_default();
@@ -159,7 +158,7 @@ impl Owner {
             store: Arc::clone(&self.store),
             job: self.job,
             number: checkpoint,
-            token: self.token,
+            token: self.fence.token,
             base,
         })
     }
@@ -184,7 +183,7 @@ impl Owner {
         let manifest = Manifest {
             job_id: self.job,
             checkpoint,
-            token: self.token,
+            token: self.fence.token,
             created_ms: now_ms,
             full_bytes,
             written_bytes: added,
@@ -223,15 +222,17 @@ impl Owner {
         Err(error)
     }
 
+    /// Whether this is still the owner: no newer fence, and its own is the one it made. (Somebody
+    /// may have removed the whole folder and started anew.)
     fn check_fence(&self) -> Result<()> {
+        let token = self.fence.token;
         let fences = self.store.list(&names::fences(self.job))?;
         let newest = fences.iter().filter_map(|object| names::fence_token(&object.path)).max();
-        if newest == Some(self.token) {
+        if newest == Some(token) && Fences::read_one(&self.store, self.job, token)? == self.fence {
             return Ok(());
         }
         let text = format!(
-            "another process has taken over this job: token={} newest_token={}",
-            self.token,
+            "another process has taken over this job: token={token} newest_token={}",
             newest.unwrap_or(0)
         );
         Err(Error::new(ErrorKind::Fenced, text))
@@ -250,7 +251,8 @@ impl Owner {
         }
         for object in self.store.list(&names::packs(self.job))? {
             let (_, name) = object.path.rsplit_once('/').unwrap_or_default();
-            if names::pack_checkpoint(name) == Some(checkpoint) && !self.names(name) {
+            let own = names::pack_owner(name) == Some((checkpoint, self.fence.token));
+            if own && !self.names(name) {
                 self.store.delete(&object.path)?;
             }
         }
@@ -273,10 +275,13 @@ impl Owner {
     /// `count` newer ones are whole.
     ///
     /// # Errors
-    /// The storage fails; what has been deleted stays deleted.
+    /// `Fenced` if another owner has taken over: then nothing is deleted. The storage fails; what
+    /// has been deleted stays deleted.
     pub fn retain(&self, count: usize) -> Result<Swept> {
         let packs = self.store.list(&names::packs(self.job))?;
         let manifests = self.store.list(&names::checkpoints(self.job))?;
+        // What a later owner has made is in the lists only if its fence was there before.
+        self.check_fence()?;
         let numbers =
             manifests.iter().filter_map(|object| names::manifest_checkpoint(&object.path));
         let plan = {

@@ -149,11 +149,21 @@ fn main() -> ExitCode {
             .aggregate(PerOriginAndHour);
         hours
             .uid("hourly")
-            .sink_to(FileSink::new(&job.output).overwrite(job.overwrite))
+            .sink_to(
+                FileSink::new(&job.output)
+                    .overwrite(job.overwrite)
+                    .withdraw_later(job.withdraw_later),
+            )
             .uid("output");
         if let Some(folder) = &flags.late {
             let lines = late.map(|flight| flight.line);
-            lines.sink_to(FileSink::new(folder).overwrite(job.overwrite)).uid("late");
+            lines
+                .sink_to(
+                    FileSink::new(folder)
+                        .overwrite(job.overwrite)
+                        .withdraw_later(job.withdraw_later),
+                )
+                .uid("late");
         }
         Ok(())
     })

@@ -42,7 +42,11 @@ fn main() -> ExitCode {
                 format!("{word}\t{count}")
             })
             .uid("counts")
-            .sink_to(FileSink::new(&job.output).overwrite(job.overwrite))
+            .sink_to(
+                FileSink::new(&job.output)
+                    .overwrite(job.overwrite)
+                    .withdraw_later(job.withdraw_later),
+            )
             .uid("output");
         Ok(())
     })

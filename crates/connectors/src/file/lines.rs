@@ -151,6 +151,9 @@ impl Source for FileLines {
         if !self.path.exists() {
             return Err(self.invalid("is not there"));
         }
+        if !self.path.is_file() {
+            return Err(self.invalid("is neither a file nor a folder"));
+        }
         let name = self.path.file_name().and_then(|name| name.to_str());
         Ok(vec![name.ok_or_else(|| self.invalid("has a name that is not UTF-8"))?.to_owned()])
     }

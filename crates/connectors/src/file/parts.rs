@@ -122,29 +122,34 @@ impl<T> FileSink<T> {
     }
 
     /// Files of this job that belong to checkpoints after the restored one.
-    fn check_later(&self, owner: &SinkOwner, restored: CheckpointId) -> Result<()> {
+    fn later(&self, job: &str, restored: CheckpointId) -> Result<Vec<String>> {
         let is_later = |name: &String| {
             let part = Part::of_committed(name);
-            part.is_some_and(|part| part.job == owner.job && part.checkpoint > restored.0)
+            part.is_some_and(|part| part.job == job && part.checkpoint > restored.0)
         };
-        let later: Vec<String> = self.committed()?.into_iter().filter(is_later).collect();
-        if later.is_empty() {
+        Ok(self.committed()?.into_iter().filter(is_later).collect())
+    }
+
+    fn check_later(&self, job: &str, restored: CheckpointId) -> Result<()> {
+        let later = self.later(job, restored)?;
+        if later.is_empty() || self.withdraw_later {
             return Ok(());
         }
-        if !self.withdraw_later {
-            let some: Vec<&str> = later.iter().take(3).map(String::as_str).collect();
-            let text = format!(
-                "has {} files that were committed after checkpoint {restored} ({}): going on would \
-                 commit their records again; restore a later checkpoint, or move \
-                 these files away",
-                later.len(),
-                some.join(", ")
-            );
-            return Err(self.error(ErrorKind::Refused, &text));
-        }
-        for name in &later {
+        let some: Vec<&str> = later.iter().take(3).map(String::as_str).collect();
+        let text = format!(
+            "has {} files that were committed after checkpoint {restored} ({}): going on would \
+             commit their records again; restore a later checkpoint, or pass --withdraw-later to \
+             remove them",
+            later.len(),
+            some.join(", ")
+        );
+        Err(self.error(ErrorKind::Refused, &text))
+    }
+
+    fn withdraw(&self, job: &str, restored: CheckpointId) -> Result<()> {
+        for name in self.later(job, restored)? {
             tracing::warn!("withdrawn, since it was committed after checkpoint {restored}: {name}");
-            self.remove(name)?;
+            self.remove(&name)?;
         }
         Ok(())
     }
@@ -174,6 +179,10 @@ impl<T: Display + Send + 'static> Sink for FileSink<T> {
         }
     }
 
+    fn check_recover(&self, job: &str, restored: CheckpointId) -> Result<()> {
+        self.check_later(job, restored)
+    }
+
     fn start_fresh(&self, owner: &SinkOwner) -> Result<()> {
         if self.overwrite {
             self.committed()?.iter().try_for_each(|name| self.remove(name))?;
@@ -188,7 +197,8 @@ impl<T: Display + Send + 'static> Sink for FileSink<T> {
         mut pending: Vec<Committable>,
     ) -> Result<()> {
         self.check_writable()?;
-        self.check_later(owner, restored)?;
+        self.check_later(&owner.job, restored)?;
+        self.withdraw(&owner.job, restored)?;
         pending.sort();
         commit(&self.folder, &pending)?;
         self.remove_unfinished(&owner.job, &BTreeSet::new())
@@ -226,7 +236,7 @@ fn commit(folder: &Path, committables: &[Committable]) -> Result<()> {
 fn what_failed(kind: io::ErrorKind) -> &'static str {
     if kind == io::ErrorKind::NotFound {
         return "is neither staged nor committed, though a checkpoint has it; if it was moved away \
-                on purpose, start fresh";
+                on purpose, start over with --fresh";
     }
     if kind == io::ErrorKind::AlreadyExists {
         return "is there with other bytes";

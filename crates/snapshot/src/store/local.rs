@@ -195,7 +195,10 @@ fn walk(folder: &Path, path: &str, take: &mut dyn FnMut(&str, u64)) -> io::Resul
         let entry = entry?;
         // A name that is no text is none of ours; a file that has just gone is not there.
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let Ok(metadata) = fs::metadata(entry.path()) else { continue };
+        let metadata = match fs::symlink_metadata(entry.path()) {
+            Err(error) if error.kind() == Io::NotFound => continue,
+            metadata => metadata?,
+        };
         let inner = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
         if metadata.is_dir() {
             walk(&entry.path(), &inner, take)?;

@@ -182,6 +182,50 @@ fn a_second_owner_voids_what_the_first_publishes_later() {
 }
 
 #[test]
+fn an_owner_that_was_overtaken_deletes_nothing_of_its_successor() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let first = claim(&store, false).expect("nobody else has it");
+    publish(&first, 1, &model(1)).expect("it can be published");
+    let begun = first.begin(2).expect("a new number");
+    let second = claim(&store, false).expect("there is no lock");
+    // Nothing of the first one's checkpoint 2 was there yet: the number comes again.
+    assert_eq!(second.first_checkpoint(), 2);
+    let theirs = second.begin(2).expect("a new number");
+    let written = write(&theirs, "all", &model(2)).expect("it can be written");
+    write(&begun, "all", &model(3)).expect("packs carry the token");
+    first.abandon(2).expect("it deletes its own");
+    second.publish(2, vec![written], Vec::new(), 0).expect("the second is the owner");
+    let error = first.retain(1).expect_err("it is fenced");
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    assert_eq!(read(&store, 1).expect("it is there"), model(1));
+    assert_eq!(read(&store, 2).expect("it is whole"), model(2));
+}
+
+#[test]
+fn an_owner_whose_folder_was_removed_knows_that_it_is_none_any_more() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let first = claim(&store, false).expect("nobody else has it");
+    for object in store.list("").expect("it can be listed") {
+        store.delete(&object.path).expect("it can be deleted");
+    }
+    let other = strandline_snapshot::Claim {
+        job: job(),
+        name: "test".to_owned(),
+        holder: "another".to_owned(),
+        now_ms: 1,
+        fresh: false,
+    };
+    let second = strandline_snapshot::Owner::claim(Arc::clone(&store), other);
+    let second = second.expect("there is nothing");
+    assert_eq!(first.token(), second.token(), "both are the first of their history");
+    publish(&second, 1, &model(1)).expect("the second is the owner");
+    let error = first.publish(2, Vec::new(), Vec::new(), 0).expect_err("it is fenced");
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    first.retain(1).expect_err("it is fenced");
+    assert_eq!(read(&store, 1).expect("it is whole"), model(1));
+}
+
+#[test]
 fn a_live_owner_in_a_folder_is_not_disturbed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path()));
