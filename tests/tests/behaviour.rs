@@ -280,6 +280,13 @@ fn the_id_of_another_job_is_refused() {
     let ended = flights.run(&[&own[..], &["--job-id", &id]].concat());
     check_refused(&ended, &["`wordcount`", &id]);
     check_refused(&flights.run(&[&own[..], &["--job-id", "x"]].concat()), &["--job-id"]);
+    // An id of the user's choice: the folder alone is enough to find it again.
+    let chosen = "0123456789abcdef0123456789abcdef";
+    flights.run(&[&own[..], &["--job-id", chosen]].concat()).expect_code(0);
+    let its_folder = format!("{checkpoints}/{chosen}");
+    let again = flights.run(&["--output", &output, "--checkpoints", &its_folder]);
+    again.expect_code(0);
+    assert!(again.stderr.contains("already finished"), "{}", again.stderr);
 }
 
 #[test]

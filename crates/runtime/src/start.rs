@@ -87,14 +87,13 @@ fn diagnosed(error: Error, store: &Arc<dyn Store>, id: JobId, base: Option<&Base
     }
 }
 
-/// The id given, or the one of the folder named, or one made from the name. All that are known
-/// must agree.
+/// The id given, or the one of the folder named (they must agree), or one made from the name.
 fn identity(name: &str, config: &JobConfig, folder: Option<JobId>) -> Result<JobId> {
     if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
         let text = format!("the job name {name:?} must have 1 to 200 bytes, no control character");
         return Err(Error::new(ErrorKind::Invalid, text));
     }
-    let id = config.id.unwrap_or_else(|| JobId::for_name(name));
+    let id = config.id.or(folder).unwrap_or_else(|| JobId::for_name(name));
     match folder {
         Some(folder) if folder != id => Err(refused(&format!(
             "the checkpoints of job {folder} are not those of job `{name}` ({id}): name the root \

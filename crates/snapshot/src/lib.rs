@@ -24,8 +24,9 @@
 //! # Costs
 //!
 //! Writing: one hash over all bytes of all entries, whether they have changed or not, and a write of
-//! what has. Mean chunk 64 KiB, so a change of `n` entries spread over a table rewrites at most
-//! `n + 2` chunks of a run, and one clustered change about 1 to 3. A chunk's entry in an index has
+//! what has. Mean chunk 64 KiB. A value that is replaced by one of the same length rewrites its
+//! chunk; an entry that is added, removed or changes its length moves the cuts near it, and rewrites
+//! one to three. A chunk's entry in an index has
 //! about 60 bytes and the key: 0.1 % of full bytes. Memory: one chunk and one write buffer (1 MiB) per
 //! writer, and about 120 bytes for each chunk of the newest checkpoint. Objects: one pack for each
 //! writer that has entries, and one manifest. Reading: one hash over what is read; a range reads
