@@ -258,6 +258,33 @@ fn output_in_the_place_of_input_or_of_other_output_is_refused() {
 }
 
 #[test]
+fn input_that_was_cut_short_is_named_and_the_checkpoint_is_not_blamed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let sample = strandline_tests::repository().join("data/flights/flights-2013-01.csv");
+    let whole = std::fs::read(sample).expect("the sample is in the repository");
+    std::fs::write(path("flights.csv"), &whole).expect("a file can be written");
+    let flights = build("strandline", "--example", "flights");
+    let own = [path("flights.csv"), path("output"), path("checkpoints")];
+    let arguments = ["--input", &own[0], "--output", &own[1], "--checkpoints", &own[2]];
+    let run = flights.start(&[&arguments[..], &["--rate", "5000"]].concat());
+    wait_until("some lines have been read", Duration::from_secs(30), || {
+        records_noted(Path::new(&own[2])) >= 500
+    });
+    run.signal("TERM");
+    run.wait().expect_code(143);
+    std::fs::write(path("flights.csv"), whole.get(..1000).unwrap_or_default())
+        .expect("a file can be written");
+    let cut = flights.run(&arguments);
+    cut.expect_code(1);
+    assert!(cut.stderr.contains("flights.csv has been cut short"), "{}", cut.stderr);
+    assert!(!cut.stderr.contains("older checkpoint"), "{}", cut.stderr);
+    std::fs::write(path("flights.csv"), &whole).expect("a file can be written");
+    flights.run(&arguments).expect_code(0);
+    assert_eq!(committed_lines(Path::new(&own[1])).len(), 1_631);
+}
+
+#[test]
 fn a_place_inside_a_jobs_folder_is_no_root() {
     let words = Words::new();
     words.run(&[]).expect_code(0);

@@ -227,7 +227,8 @@ impl JobMaster {
                 self.tell(Event::Declined { attempt, id, task, reason }, now);
             }
             Report::Ended => self.tell(Event::Ended { attempt, task }, now),
-            Report::Failed(error) => self.failed(task, error, now),
+            Report::Unrestored(error) => self.unrestored(task, error, now),
+            Report::Failed(error) => self.fail(self.name_task(task, error), now),
             Report::Exited => {
                 self.alive = self.alive.saturating_sub(1);
                 if !self.diagnosing && !matches!(self.phase, Phase::Leaving { .. }) {
@@ -238,9 +239,13 @@ impl JobMaster {
         }
     }
 
-    fn failed(&mut self, task: TaskId, error: Error, now: Now) {
+    fn name_task(&self, task: TaskId, error: Error) -> Error {
         let name = self.parts.tasks.get(&task).map_or("?", |desk| desk.name.as_str());
-        let error = error.within(&format!("task `{name}`"));
+        error.within(&format!("task `{name}`"))
+    }
+
+    fn unrestored(&mut self, task: TaskId, error: Error, now: Now) {
+        let error = self.name_task(task, error);
         match self.parts.restored {
             Some(damaged) if error.kind() == ErrorKind::Restore => self.diagnose(error, damaged),
             _ => self.fail(error, now),

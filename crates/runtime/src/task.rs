@@ -65,6 +65,8 @@ pub(crate) enum Report {
     Declined { id: CheckpointId, reason: String },
     /// It has had all its input and has said so downstream.
     Ended,
+    /// It can't take its state back.
+    Unrestored(Error),
     /// It has failed.
     Failed(Error),
     /// Its thread is about to end.

@@ -78,9 +78,9 @@ pub(crate) fn start_task(drive: Drive) -> Result<()> {
     start(&name, move || {
         let Drive { id, mut task, restored, parker, clock, board, reports, .. } = drive;
         let run = AssertUnwindSafe(|| run(&mut *task, restored.as_ref(), &parker, clock, &board));
-        let ended = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
-        if let Err(error) = ended {
-            drop(reports.send(Message::Task(id, Report::Failed(error))));
+        let ended = catch_unwind(run).unwrap_or_else(|panic| Err(failed(panicked(&*panic))));
+        if let Err(report) = ended {
+            drop(reports.send(Message::Task(id, report)));
         }
         // Before the last word: what the task held (channels, files) is gone when it is heard.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(task))) {
@@ -97,14 +97,14 @@ fn run(
     parker: &Parker,
     clock: SystemClock,
     board: &Board,
-) -> Result<()> {
+) -> Result<(), Report> {
     if let Some(restored) = restored {
-        task.restore(restored)?;
+        task.restore(restored).map_err(Report::Unrestored)?;
     }
-    task.start()?;
+    task.start().map_err(failed)?;
     loop {
         let now = clock.monotonic();
-        match task.step(now)? {
+        match task.step(now).map_err(failed)? {
             Step::Progress => {}
             Step::Frozen => board.pause(clock.monotonic().saturating_sub(now)),
             Step::Blocked(until) => {
@@ -114,6 +114,10 @@ fn run(
             Step::Exit => return Ok(()),
         }
     }
+}
+
+fn failed(error: Error) -> Report {
+    Report::Failed(error)
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
