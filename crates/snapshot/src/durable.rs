@@ -3,34 +3,31 @@
 //! A file is durable when it and the directory entry that names it have been synced; a new
 //! directory's own entry counts too.
 
-use std::fs::{self, File};
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::store::files::{FileKind, Files, StdFiles};
 
 /// Syncs a directory, so that the names in it are durable.
 ///
 /// # Errors
 /// It can't be opened or synced.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    StdFiles.sync_dir(dir)
 }
 
-/// Makes a directory and all that lead to it, durably. One that is there is fine.
+/// Makes a directory and all that lead to it, durably. One that is there is fine: its own name is
+/// synced all the same, since whoever made it may have been killed before that.
 ///
 /// # Errors
 /// One of them can't be made, or is a file.
 pub fn create_dirs(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    let parent = parent_of(dir);
-    if parent != dir {
-        create_dirs(&parent)?;
-    }
-    match fs::create_dir(dir) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists || !dir.is_dir() => Err(error),
-        Ok(()) | Err(_) => sync_dir(&parent),
-    }
+    Folders::new(Arc::new(StdFiles), dir.to_owned()).ensure(dir)
 }
 
 /// Gives a staged file its name, unless the name is taken: never replaces. `Ok(true)`: published
@@ -56,11 +53,107 @@ pub fn publish_new(staged: &Path, name: &Path) -> io::Result<bool> {
 /// # Errors
 /// It can't be removed.
 pub fn remove(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => sync_dir(&parent_of(file)),
+    remove_in(&StdFiles, file)
+}
+
+/// The same on any disk. The directory is synced even if the file isn't there: whoever removed it
+/// may have failed before that, and what follows may rely on its being gone for good.
+pub(crate) fn remove_in(files: &dyn Files, file: &Path) -> io::Result<()> {
+    match files.remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
     }
+    match files.sync_dir(&parent_of(file)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        synced => synced,
+    }
+}
+
+/// The directories of a root, made when needed, and known to be durable.
+///
+/// That a directory is there doesn't say that its name is durable: whoever made it may not have come
+/// to the sync, or may be just before it on another thread. So each one is trusted only after this
+/// value has synced the one above it, once. Making, removing and looking up exclude each other.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    files: Arc<dyn Files>,
+    root: PathBuf,
+    /// Directories whose names have been synced, up to the root.
+    durable: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Folders {
+    pub(crate) fn new(files: Arc<dyn Files>, root: PathBuf) -> Self {
+        Self { files, root, durable: Mutex::default() }
+    }
+
+    /// Makes a directory and all that lead to it, durably.
+    pub(crate) fn ensure(&self, dir: &Path) -> io::Result<()> {
+        self.settle(&mut self.durable.lock(), dir)
+    }
+
+    /// Takes nothing for granted any more: somebody has removed a directory.
+    pub(crate) fn forget(&self) {
+        self.durable.lock().clear();
+    }
+
+    /// Removes a directory if it is empty, durably.
+    pub(crate) fn remove_empty(&self, dir: &Path) -> io::Result<()> {
+        let mut durable = self.durable.lock();
+        if self.files.remove_dir(dir).is_err() {
+            return Ok(());
+        }
+        durable.remove(dir);
+        self.files.sync_dir(&parent_of(dir))
+    }
+
+    fn settle(&self, durable: &mut BTreeSet<PathBuf>, dir: &Path) -> io::Result<()> {
+        if durable.contains(dir) {
+            return Ok(());
+        }
+        let parent = parent_of(dir);
+        let there = is_dir(&*self.files, dir);
+        // Above the root only the lowest directory that is there can be in doubt: each was synced
+        // before the next was made.
+        let below_root = dir != self.root && dir.starts_with(&self.root);
+        if parent != dir && (below_root || !there) {
+            self.settle(durable, &parent)?;
+        }
+        if !there {
+            self.make(dir)?;
+        }
+        match self.files.sync_dir(&parent) {
+            Err(error) if there && cannot_sync(&error) => {}
+            synced => synced?,
+        }
+        durable.insert(dir.to_owned());
+        Ok(())
+    }
+
+    /// Makes a directory, unless somebody was faster.
+    fn make(&self, dir: &Path) -> io::Result<()> {
+        match self.files.create_dir(dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            Err(error) if !is_dir(&*self.files, dir) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn is_dir(files: &dyn Files, path: &Path) -> bool {
+    files.stat(path).is_ok_and(|stat| stat.kind == FileKind::Directory)
+}
+
+/// Whether a directory is one that this process may not or can not sync. Whoever made what is in it
+/// had other rights, and had to see to it.
+fn cannot_sync(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+    )
 }
 
 /// The directory that a path is in; `.` for a bare name.
