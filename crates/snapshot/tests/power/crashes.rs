@@ -1,0 +1,109 @@
+//! A power cut at every operation of the disk, and the same after a kill.
+
+use crate::disk::{Fault, Op, SimDisk, What};
+use crate::image::Moment;
+use crate::random::Random;
+use crate::world::{Events, check, run};
+
+/// A process from its first operation to its last, and the state of the disk before each.
+struct Recorded {
+    moments: Vec<Moment>,
+    ops: Vec<Op>,
+    events: Events,
+}
+
+fn record(disk: &SimDisk, by: u8) -> Recorded {
+    let events = run(disk, by).expect("nothing goes wrong");
+    Recorded { moments: disk.moments(), ops: disk.ops(), events }
+}
+
+impl Recorded {
+    /// Cuts at every operation; the first thing that is wrong.
+    fn cut_everywhere(&self, random: &mut Random) -> Result<(), String> {
+        for (ops, moment) in self.moments.iter().enumerate() {
+            let required = self.events.required(ops);
+            for image in moment.after_cut(random) {
+                let checked = check(&SimDisk::of_image(&image), &required);
+                checked.map_err(|error| {
+                    let (next, pending) = (self.ops.get(ops), &moment.pending);
+                    format!("cut before {next:?}: {error}\npending: {pending:?}\nleft: {image:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, for some moments only.
+    fn cut_somewhere(&self, times: usize, random: &mut Random) -> Result<(), String> {
+        for _ in 0..times {
+            let ops = random.below(self.moments.len());
+            let moment = &self.moments[ops];
+            let image = moment.one_after_cut(random);
+            check(&SimDisk::of_image(&image), &self.events.required(ops))
+                .map_err(|error| format!("cut before {:?}: {error}", self.ops.get(ops)))?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_all_that_was_published_whole() {
+    let mut random = Random::from_env("power cut");
+    let recorded = record(&SimDisk::default(), 1);
+    assert!(recorded.moments.len() > 60, "there are many operations to cut at");
+    recorded.cut_everywhere(&mut random).expect("nothing is lost");
+}
+
+#[test]
+fn a_power_cut_in_a_job_that_goes_on_loses_nothing_either() {
+    let mut random = Random::from_env("power cut later");
+    let first = record(&SimDisk::default(), 1);
+    let last = first.moments.last().expect("there are moments");
+    let second = record(&SimDisk::of_image(&last.one_after_cut(&mut random)), 2);
+    second.cut_everywhere(&mut random).expect("nothing is lost");
+}
+
+/// What a killed process has not synced is still there for the next one to see, who builds on it:
+/// then a power cut must not take it away.
+#[test]
+fn a_power_cut_after_a_kill_takes_nothing_away_that_the_next_process_has_built_on() {
+    let mut random = Random::from_env("power cut after a kill");
+    let killed = record(&SimDisk::default(), 1);
+    for (ops, moment) in killed.moments.iter().enumerate() {
+        let next = record(&SimDisk::of_moment(moment.clone()), 2);
+        let cut = next.cut_somewhere(12, &mut random);
+        cut.unwrap_or_else(|error| panic!("killed before {:?}: {error}", killed.ops.get(ops)));
+    }
+}
+
+/// Cut after cut, at random moments, with what each one left.
+#[test]
+fn power_cuts_in_a_row() {
+    let mut random = Random::from_env("power cuts in a row");
+    for _ in 0..10 {
+        let mut disk = SimDisk::default();
+        for by in 0..6 {
+            let recorded = record(&disk, by);
+            recorded.cut_somewhere(3, &mut random).expect("nothing is lost");
+            let at = random.below(recorded.moments.len());
+            disk = if random.coin() {
+                SimDisk::of_image(&recorded.moments[at].one_after_cut(&mut random))
+            } else {
+                SimDisk::of_moment(recorded.moments[at].clone())
+            };
+        }
+    }
+}
+
+/// These tests can fail: a disk whose syncs do nothing loses checkpoints, and that is seen.
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    let mut random = Random::from_env("lying disk");
+    for what in [What::SyncFile, What::SyncDir] {
+        let disk = SimDisk::default();
+        disk.set(Fault::Lying(what));
+        let recorded = record(&disk, 1);
+        let error = recorded.cut_everywhere(&mut random).expect_err("checkpoints are lost");
+        assert!(error.contains("checkpoint"), "{error}");
+    }
+}
