@@ -53,58 +53,95 @@ pub fn publish_new(staged: &Path, name: &Path) -> io::Result<bool> {
 /// # Errors
 /// It can't be removed.
 pub fn remove(file: &Path) -> io::Result<()> {
-    remove_in(&StdFiles, file)
+    gone_is_fine(StdFiles.remove_file(file))?;
+    // Even if it wasn't there: whoever removed it may have failed before the sync, and what follows
+    // may rely on its being gone for good.
+    gone_is_fine(StdFiles.sync_dir(&parent_of(file)))
 }
 
-/// The same on any disk. The directory is synced even if the file isn't there: whoever removed it
-/// may have failed before that, and what follows may rely on its being gone for good.
-pub(crate) fn remove_in(files: &dyn Files, file: &Path) -> io::Result<()> {
-    match files.remove_file(file) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    match files.sync_dir(&parent_of(file)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        synced => synced,
-    }
+pub(crate) fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-/// The directories of a root, made when needed, and known to be durable.
+/// The directories of a root: made when needed, and what is known of their being durable.
 ///
 /// That a directory is there doesn't say that its name is durable: whoever made it may not have come
 /// to the sync, or may be just before it on another thread. So each one is trusted only after this
-/// value has synced the one above it, once. Making, removing and looking up exclude each other.
+/// value has synced the one above it, once. Making, removing and looking up exclude each other;
+/// syncs of names don't.
+///
+/// And what a directory shows is not always what a power cut leaves: where a sync has failed, the
+/// change before it is seen and may be lost. So such directories are remembered, and synced before
+/// anything else is built on what they show.
 #[derive(Debug)]
 pub(crate) struct Folders {
     files: Arc<dyn Files>,
     root: PathBuf,
-    /// Directories whose names have been synced, up to the root.
-    durable: Mutex<BTreeSet<PathBuf>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Directories whose own names have been synced, up to the root.
+    durable: BTreeSet<PathBuf>,
+    /// Directories whose last sync has failed.
+    doubtful: BTreeSet<PathBuf>,
 }
 
 impl Folders {
     pub(crate) fn new(files: Arc<dyn Files>, root: PathBuf) -> Self {
-        Self { files, root, durable: Mutex::default() }
+        Self { files, root, known: Mutex::default() }
     }
 
     /// Makes a directory and all that lead to it, durably.
     pub(crate) fn ensure(&self, dir: &Path) -> io::Result<()> {
-        self.settle(&mut self.durable.lock(), dir)
+        self.settle(&mut self.known.lock().durable, dir)
     }
 
-    /// Takes nothing for granted any more: somebody has removed a directory.
+    /// Takes no directory for granted any more: somebody has removed one.
     pub(crate) fn forget(&self) {
-        self.durable.lock().clear();
+        self.known.lock().durable.clear();
+    }
+
+    /// Makes the names in a directory durable.
+    pub(crate) fn sync(&self, dir: &Path) -> io::Result<()> {
+        let synced = self.files.sync_dir(dir);
+        if synced.as_ref().is_err_and(|error| error.kind() != ErrorKind::NotFound) {
+            self.known.lock().doubtful.insert(dir.to_owned());
+        }
+        synced
+    }
+
+    /// Makes durable what could not be made so before.
+    pub(crate) fn settle_doubts(&self) -> io::Result<()> {
+        let mut known = self.known.lock();
+        while let Some(dir) = known.doubtful.first().cloned() {
+            // One that has gone has no names to be lost; that it has gone is for the one above.
+            gone_is_fine(self.files.sync_dir(&dir))?;
+            known.doubtful.remove(&dir);
+        }
+        Ok(())
+    }
+
+    /// Removes a file, durably. One that isn't there is fine.
+    pub(crate) fn remove(&self, file: &Path) -> io::Result<()> {
+        gone_is_fine(self.files.remove_file(file))?;
+        // Even if it wasn't there: see `remove`.
+        gone_is_fine(self.sync(&parent_of(file)))
     }
 
     /// Removes a directory if it is empty, durably.
     pub(crate) fn remove_empty(&self, dir: &Path) -> io::Result<()> {
-        let mut durable = self.durable.lock();
-        if self.files.remove_dir(dir).is_err() {
-            return Ok(());
+        if self.removes_empty(dir) { self.sync(&parent_of(dir)) } else { Ok(()) }
+    }
+
+    fn removes_empty(&self, dir: &Path) -> bool {
+        let mut known = self.known.lock();
+        let removed = self.files.remove_dir(dir).is_ok();
+        if removed {
+            known.durable.remove(dir);
         }
-        durable.remove(dir);
-        self.files.sync_dir(&parent_of(dir))
+        removed
     }
 
     fn settle(&self, durable: &mut BTreeSet<PathBuf>, dir: &Path) -> io::Result<()> {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::durable::{Folders, parent_of, remove_in};
+use crate::durable::{Folders, gone_is_fine, parent_of};
 use crate::store::files::{FileKind, Files, NewFile, OpenFile, Stat, StdFiles};
 use crate::store::{Lock, Mapped, Object, Store, Upload, check_path, check_prefix};
 use crate::{Error, ErrorKind, Result};
@@ -138,10 +138,6 @@ fn listed(files: &dyn Files, folder: &Path) -> io::Result<Vec<(OsString, Stat)>>
     }
 }
 
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
-    result.or_else(|error| if error.kind() == Io::NotFound { Ok(()) } else { Err(error) })
-}
-
 fn is_temporary(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
 }
@@ -215,7 +211,8 @@ impl Store for LocalStore {
     fn delete(&self, path: &str) -> Result<()> {
         let name = self.file(path)?;
         let failed = |error| self.error(path, "deleted", error);
-        remove_in(&*self.files, &name).map_err(failed)?;
+        self.folders.settle_doubts().map_err(failed)?;
+        self.folders.remove(&name).map_err(failed)?;
         // The folder goes with its last file, but for the root; it is in use if it isn't empty.
         let folder = parent_of(&name);
         if folder == self.root {
@@ -281,8 +278,9 @@ impl LocalUpload {
             return Err(io::Error::other("an earlier write has failed"));
         }
         self.file.sync()?;
+        self.store.folders.settle_doubts()?;
         self.store.files.hard_link(&self.temporary, &self.name)?;
-        self.store.files.sync_dir(&parent_of(&self.name))?;
+        self.store.folders.sync(&parent_of(&self.name))?;
         Ok(self.bytes)
     }
 }

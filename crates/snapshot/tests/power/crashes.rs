@@ -13,22 +13,34 @@ struct Recorded {
 }
 
 fn record(disk: &SimDisk, by: u8) -> Recorded {
+    disk.record();
     let events = run(disk, by).expect("nothing goes wrong");
     Recorded { moments: disk.moments(), ops: disk.ops(), events }
 }
 
 impl Recorded {
+    /// A moment, and how many operations had been done by then.
+    fn any_moment(&self, random: &mut Random) -> (usize, &Moment) {
+        let ops = random.below(self.moments.len());
+        (ops, self.moments.get(ops).expect("it is one of them"))
+    }
+
     /// Cuts at every operation; the first thing that is wrong.
     fn cut_everywhere(&self, random: &mut Random) -> Result<(), String> {
         for (ops, moment) in self.moments.iter().enumerate() {
-            let required = self.events.required(ops);
-            for image in moment.after_cut(random) {
-                let checked = check(&SimDisk::of_image(&image), &required);
-                checked.map_err(|error| {
-                    let (next, pending) = (self.ops.get(ops), &moment.pending);
-                    format!("cut before {next:?}: {error}\npending: {pending:?}\nleft: {image:?}")
-                })?;
-            }
+            let cut = self.cut(ops, moment, random);
+            cut.map_err(|error| format!("cut before {:?}: {error}", self.ops.get(ops)))?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, ops: usize, moment: &Moment, random: &mut Random) -> Result<(), String> {
+        let required = self.events.required(ops);
+        for image in moment.after_cut(random) {
+            let checked = check(&SimDisk::of_image(&image), &required);
+            checked.map_err(|error| {
+                format!("{error}\npending: {:?}\nleft: {image:?}", moment.pending)
+            })?;
         }
         Ok(())
     }
@@ -36,8 +48,7 @@ impl Recorded {
     /// The same, for some moments only.
     fn cut_somewhere(&self, times: usize, random: &mut Random) -> Result<(), String> {
         for _ in 0..times {
-            let ops = random.below(self.moments.len());
-            let moment = &self.moments[ops];
+            let (ops, moment) = self.any_moment(random);
             let image = moment.one_after_cut(random);
             check(&SimDisk::of_image(&image), &self.events.required(ops))
                 .map_err(|error| format!("cut before {:?}: {error}", self.ops.get(ops)))?;
@@ -85,11 +96,11 @@ fn power_cuts_in_a_row() {
         for by in 0..6 {
             let recorded = record(&disk, by);
             recorded.cut_somewhere(3, &mut random).expect("nothing is lost");
-            let at = random.below(recorded.moments.len());
+            let (_, moment) = recorded.any_moment(&mut random);
             disk = if random.coin() {
-                SimDisk::of_image(&recorded.moments[at].one_after_cut(&mut random))
+                SimDisk::of_image(&moment.one_after_cut(&mut random))
             } else {
-                SimDisk::of_moment(recorded.moments[at].clone())
+                SimDisk::of_moment(moment.clone())
             };
         }
     }

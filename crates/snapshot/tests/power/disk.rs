@@ -64,8 +64,8 @@ pub(crate) struct SimDisk {
 struct State {
     now: Moment,
     next: Inode,
-    /// The state before each operation so far.
-    moments: Vec<Moment>,
+    /// The state before each operation so far, where that is recorded.
+    moments: Option<Vec<Moment>>,
     ops: Vec<Op>,
     fault: Fault,
     interrupted: bool,
@@ -77,7 +77,7 @@ impl Default for State {
         Self {
             now: Moment::default(),
             next: TOP + 1,
-            moments: Vec::new(),
+            moments: None,
             ops: Vec::new(),
             fault: Fault::Never,
             interrupted: false,
@@ -125,10 +125,17 @@ impl SimDisk {
         self.state.lock().ops.clone()
     }
 
-    /// The state before each operation, and the one now.
+    /// Records the state before each operation from now on. Before, there must have been none.
+    pub(crate) fn record(&self) {
+        let mut state = self.state.lock();
+        assert!(state.ops.is_empty(), "moments are counted like operations");
+        state.moments = Some(Vec::new());
+    }
+
+    /// The state before each operation, if that was recorded, and the one now.
     pub(crate) fn moments(&self) -> Vec<Moment> {
         let state = self.state.lock();
-        state.moments.iter().chain([&state.now]).cloned().collect()
+        state.moments.iter().flatten().chain([&state.now]).cloned().collect()
     }
 
     /// All files that can be seen.
@@ -154,7 +161,9 @@ fn collect(image: &Image, dir: Inode, path: &str, found: &mut Vec<String>) {
 impl State {
     /// Notes an operation before it is done, and lets it fail if it is its turn.
     fn begin(&mut self, what: What, path: &Path) -> io::Result<()> {
-        self.moments.push(self.now.clone());
+        if let Some(moments) = &mut self.moments {
+            moments.push(self.now.clone());
+        }
         self.ops.push(Op { what, path: path.display().to_string() });
         let sync = matches!(what, What::SyncFile | What::SyncDir);
         let grows = matches!(what, What::Create | What::Link | What::CreateDir | What::Write);
@@ -360,7 +369,7 @@ impl io::Write for SimFile {
             *left -= count;
         }
         let offset = state.now.live.files.get(&self.inode).map_or(0, Vec::len);
-        let bytes = bytes[..count].to_vec();
+        let bytes = bytes.iter().take(count).copied().collect();
         state.change(Change::Bytes { file: self.inode, offset, bytes });
         Ok(count)
     }

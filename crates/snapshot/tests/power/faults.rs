@@ -66,7 +66,7 @@ impl Job {
         let store = Arc::clone(&self.store);
         let owner = self.insist(|| claim(&store), &failed);
         self.publish_three(&owner, &failed);
-        let newest = self.published[2];
+        let newest = *self.published.last().expect("three are published");
         self.events.deleting_below(&self.disk, newest);
         self.insist(|| owner.retain(1), &failed);
         assert_eq!(whole_checkpoints(&self.store).expect("all is whole"), [newest]);
@@ -87,6 +87,7 @@ fn a_sync_that_fails_costs_one_checkpoint_and_nothing_else() {
     for sync in 0.. {
         let disk = SimDisk::default();
         disk.set(Fault::Sync(sync));
+        disk.record();
         let mut job = Job::new(disk.clone());
         job.run(|_| ());
         if disk.fault() != Fault::Never {
@@ -168,5 +169,25 @@ fn a_file_whose_sync_or_write_has_failed_never_gets_a_name() {
         let error = store.size("job/object").expect_err("it never was");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         no_leftovers(&disk).expect("it is removed");
+    }
+}
+
+/// A name that is gone from sight and not for good: what is deleted because of that waits until it
+/// is.
+#[test]
+fn nothing_is_built_on_a_deletion_whose_sync_has_failed() {
+    let mut random = Random::from_env("failed deletion");
+    let disk = SimDisk::default();
+    let store = store(&disk);
+    store.create("names/manifest", b"names the pack").expect("it can be made");
+    store.create("packs/pack", b"is named").expect("it can be made");
+    disk.set(Fault::Sync(0));
+    store.delete("names/manifest").expect_err("its sync fails");
+    assert!(store.list("names/").expect("it can be listed").is_empty(), "it is not seen any more");
+    store.delete("packs/pack").expect("nothing fails any more");
+    let last = disk.moments().pop().expect("there is a last moment");
+    for image in last.after_cut(&mut random) {
+        let left = self::store(&SimDisk::of_image(&image)).list("names/");
+        assert!(left.expect("it can be listed").is_empty(), "it would name what is gone");
     }
 }

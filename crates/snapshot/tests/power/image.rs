@@ -69,7 +69,7 @@ impl Image {
         if there.len() < end {
             there.resize(end, 0);
         }
-        there[offset..end].copy_from_slice(bytes);
+        there.get_mut(offset..end).expect("it is long enough").copy_from_slice(bytes);
     }
 
     /// A write of which only some pages arrive, or only a first part.
@@ -77,17 +77,21 @@ impl Image {
         let Change::Bytes { file, offset, bytes } = change else { return self.apply(change) };
         if random.coin() {
             let kept = random.below(bytes.len() + 1);
-            return self.write(*file, *offset, &bytes[..kept]);
+            let kept = bytes.get(..kept).expect("no more than there are");
+            return self.write(*file, *offset, kept);
         }
         // The length is there, and pages that are not read as zeros.
         let end = offset + bytes.len();
         let there = self.files.entry(*file).or_default();
         there.resize(end.max(there.len()), 0);
-        for page in offset / PAGE_BYTES..=end / PAGE_BYTES {
-            let (from, to) = ((page * PAGE_BYTES).max(*offset), ((page + 1) * PAGE_BYTES).min(end));
-            if random.coin() && from < to {
-                self.write(*file, from, &bytes[from - offset..to - offset]);
+        let mut from = *offset;
+        while from < end {
+            let to = ((from / PAGE_BYTES + 1) * PAGE_BYTES).min(end);
+            let page = bytes.get(from - offset..to - offset).expect("a page is a part");
+            if random.coin() {
+                self.write(*file, from, page);
             }
+            from = to;
         }
     }
 }

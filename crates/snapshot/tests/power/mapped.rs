@@ -59,16 +59,17 @@ mod signal {
         let ended = victim.output().expect("it can be started");
         let said = String::from_utf8_lossy(&ended.stdout);
         assert_eq!(ended.status.signal(), Some(SIGBUS), "{said}");
-        assert!(said.contains("whole: 7"), "it lived until the cut: {said}");
+        assert!(said.contains("whole: Some(7)"), "it lived until the cut: {said}");
         assert!(!said.contains("cut: "), "it did not live on: {said}");
     }
 
+    #[expect(clippy::print_stdout, reason = "what it has come to is read by its parent")]
     fn die_by_touching(folder: &Path) -> ! {
         let store = store_with_object(folder);
         let map = store.map(OBJECT).expect("it can be mapped").expect("a folder has maps");
-        println!("whole: {}", map[50_000]);
+        println!("whole: {:?}", map.get(50_000));
         cut_short(&store);
-        println!("cut: {}", map[50_000]);
+        println!("cut: {:?}", map.get(50_000));
         std::process::exit(0)
     }
 }

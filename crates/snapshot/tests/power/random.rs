@@ -8,6 +8,7 @@ pub(crate) struct Random {
 
 impl Random {
     /// Takes the seed from `STRANDLINE_SEED`, or else from the process, and prints it.
+    #[expect(clippy::print_stdout, reason = "a random test prints its seed")]
     pub(crate) fn from_env(test: &str) -> Self {
         let given = std::env::var("STRANDLINE_SEED").ok().and_then(|seed| seed.parse().ok());
         let state = given.unwrap_or_else(|| {
