@@ -3,7 +3,7 @@
 use crate::disk::{Fault, Op, SimDisk, What};
 use crate::image::Moment;
 use crate::random::Random;
-use crate::world::{Events, check, run};
+use crate::world::{Events, check, run, store};
 
 /// A process from its first operation to its last, and the state of the disk before each.
 struct Recorded {
@@ -102,6 +102,37 @@ fn power_cuts_in_a_row() {
             } else {
                 SimDisk::of_moment(moment.clone())
             };
+        }
+    }
+}
+
+/// The contract of a store in one line each: what has been made is there, what has been deleted is
+/// not, in a folder of its own and in one that stays.
+#[test]
+fn what_a_store_has_made_or_deleted_is_so_after_a_power_cut() {
+    let mut random = Random::from_env("store contract");
+    let disk = SimDisk::default();
+    let store = store(&disk);
+    let mut expected = Vec::new();
+    for (path, delete) in
+        [("a/1", false), ("a/2", false), ("a/2", true), ("b/1", false), ("b/1", true)]
+    {
+        if delete {
+            store.delete(path).expect("it can be deleted");
+            expected.retain(|of| *of != path);
+        } else {
+            store.create(path, path.as_bytes()).expect("it can be made");
+            expected.push(path);
+        }
+        let now = disk.moments().pop().expect("there is a last moment");
+        for image in now.after_cut(&mut random) {
+            let left = self::store(&SimDisk::of_image(&image));
+            let listed = left.list("").expect("it can be listed");
+            let paths: Vec<&str> = listed.iter().map(|object| object.path.as_str()).collect();
+            assert_eq!(paths, expected);
+            for path in paths {
+                assert_eq!(left.read(path, 0, 3).expect("it is whole"), path.as_bytes());
+            }
         }
     }
 }
