@@ -201,7 +201,6 @@ fn goes_on(store: &Arc<dyn Store>, job: JobId, numbers: &[u64]) {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that is left out says so")]
 fn what_was_published_is_there_after_a_power_cut() {
     let program = build("strandline-tests", "--bin", "publish-until-cut");
     let mut random = Random::from_env("power cut");

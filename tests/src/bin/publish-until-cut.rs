@@ -71,7 +71,7 @@ fn write(
         let len = usize::try_from(next(seed) % 300).unwrap_or_default();
         let value: Vec<u8> =
             std::iter::repeat_with(|| next(seed).to_le_bytes()).flatten().take(len).collect();
-        run.push(&key.to_be_bytes(), &value)?;
+        run.push(format!("{key:03}").as_bytes(), &value)?;
         *entries += 1;
         *sum = value.iter().fold(*sum, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
     }

@@ -13,8 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use strandline_snapshot::Lock;
+use strandline_snapshot::store::conformance;
 use strandline_snapshot::store::files::{FileKind, Files, NewFile, OpenFile, Stat};
+use strandline_snapshot::{LocalStore, Lock};
 
 use crate::image::{Change, Image, Inode, Moment, TOP};
 
@@ -426,4 +427,11 @@ impl Drop for SimLock {
     fn drop(&mut self) {
         self.disk.state.lock().locked.remove(&self.name);
     }
+}
+
+/// The disk is one, as far as a store can tell.
+#[test]
+fn a_store_on_it_keeps_its_contract() {
+    let store = LocalStore::with_files("/root", Arc::new(SimDisk::default()));
+    conformance::check(&store, "suite").expect("the store works");
 }
