@@ -193,7 +193,7 @@ fn check_goes_on(disk: &SimDisk, store: &Arc<dyn Store>, found: &[u64]) -> Resul
     no_leftovers(disk)
 }
 
-/// No temporary files, and packs of the newest checkpoint only or of those it may share with.
+/// No temporary files.
 pub(crate) fn no_leftovers(disk: &SimDisk) -> Result<(), String> {
     match disk.paths().into_iter().find(|path| path.contains("/.tmp-")) {
         Some(path) => Err(format!("{path} is left over")),
