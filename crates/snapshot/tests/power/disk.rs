@@ -139,23 +139,9 @@ impl SimDisk {
         state.moments.iter().flatten().chain([&state.now]).cloned().collect()
     }
 
-    /// All files that can be seen.
+    /// All paths that can be seen.
     pub(crate) fn paths(&self) -> Vec<String> {
-        let state = self.state.lock();
-        let mut found = Vec::new();
-        collect(&state.now.live, TOP, "", &mut found);
-        found
-    }
-}
-
-fn collect(image: &Image, dir: Inode, path: &str, found: &mut Vec<String>) {
-    for (name, inode) in image.dirs.get(&dir).into_iter().flatten() {
-        let inner = format!("{path}/{name}");
-        if image.dirs.contains_key(inode) {
-            collect(image, *inode, &inner, found);
-        } else {
-            found.push(inner);
-        }
+        self.state.lock().now.live.visible().into_keys().collect()
     }
 }
 

@@ -50,6 +50,28 @@ impl Default for Image {
 }
 
 impl Image {
+    /// All that can be seen, by path: directories without bytes.
+    pub(crate) fn visible(&self) -> BTreeMap<String, Option<&[u8]>> {
+        let mut found = BTreeMap::new();
+        self.collect(TOP, "", &mut found);
+        found
+    }
+
+    fn collect<'a>(
+        &'a self,
+        dir: Inode,
+        path: &str,
+        found: &mut BTreeMap<String, Option<&'a [u8]>>,
+    ) {
+        for (name, inode) in self.dirs.get(&dir).into_iter().flatten() {
+            let inner = format!("{path}/{name}");
+            if self.dirs.contains_key(inode) {
+                self.collect(*inode, &inner, found);
+            }
+            found.insert(inner, self.files.get(inode).map(Vec::as_slice));
+        }
+    }
+
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Name { dir, name, inode } => {
