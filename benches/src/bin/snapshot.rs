@@ -15,7 +15,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use strandline::snapshot::{
-    Claim, Compression, Contents, Error, ErrorKind, JobId, LocalStore, Owner, Result, Snapshot,
+    Claim, Compression, Contents, Error, ErrorKind, JobId, LocalStore, MemoryStore, Owner, Result, Snapshot,
     Store, Written,
 };
 use strandline_benches::{Stopwatch, below, cpu_seconds, mixed, percentile};
@@ -44,6 +44,9 @@ struct Flags {
     /// Folder to work in [default: target/tmp]
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Work in memory: no figure of storage means anything then
+    #[arg(long)]
+    memory: bool,
     /// Accepted for likeness with other benchmarks: the output is JSON in any case
     #[arg(long)]
     json: bool,
@@ -269,7 +272,11 @@ struct Made {
 
 impl<'a> Bench<'a> {
     fn new(flags: &'a Flags, folder: PathBuf, rates: Rates) -> Result<Self> {
-        let store: Arc<dyn Store> = Arc::new(LocalStore::new(&folder));
+        let store: Arc<dyn Store> = if flags.memory {
+            Arc::new(MemoryStore::default())
+        } else {
+            Arc::new(LocalStore::new(&folder))
+        };
         let compression = match flags.compression {
             Packing::None => Compression::None,
             Packing::Lz4 => Compression::Lz4,

@@ -29,8 +29,8 @@
 //!   125, d = 3: at most 3.8 D; less in fact, since not every change is merged d times and merged
 //!   runs hold a key once: 3.1 D.
 //! - read at any key: 12 runs.
-//! - space: the base, and changes of 5/4 of it: 2.25 B; packs that are less than a quarter alive are
-//!   emptied, so at most 4 times as much lies in packs.
+//! - space: the base, and changes of 5/4 of it: 2.25 B count at most. What lies in packs is at most
+//!   [`STORED`] = 5/2 times what counts, by copying out of the deadest packs: 5.6 B in the worst case.
 //! - one checkpoint: D for the changes and [`BUDGET`] = 4.6 D for all else, or 64 MiB where that is
 //!   more. A stack that is full is merged in any case.
 //!
@@ -38,7 +38,8 @@
 //! carries a phase (an eighth bit number): it behaves as if a part of the changes that it can bear
 //! had come already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::pack::LiveRun;
 use crate::ranges::KeyRange;
@@ -48,6 +49,9 @@ pub(crate) const MAX_DELTAS: usize = 11;
 
 /// A segment is written again when its changes have so many times the bytes of its base.
 const OUTGROWN: f64 = 1.25;
+
+/// What lies in packs is at most so many times what counts of it.
+const STORED: f64 = 2.5;
 
 /// From here on a segment is written again even if the budget does not allow it.
 const OVERDUE: f64 = 1.5;
@@ -85,10 +89,15 @@ pub(crate) struct Task {
     is_due: bool,
 }
 
-/// What to do for the sections of a checkpoint, in this order.
+/// How much may be written besides the changes of this many bytes.
+pub(crate) fn budget(changed_bytes: u64) -> f64 {
+    (as_f64(changed_bytes) * BUDGET).max(LEAST_BUDGET_BYTES)
+}
+
+/// What to do for the sections of a checkpoint, in this order. Takes what it costs from the budget.
 pub(crate) fn plan<'a>(
     sections: impl Iterator<Item = (&'a str, &'a [LiveRun])>,
-    changed_bytes: u64,
+    left: &mut f64,
 ) -> Vec<Task> {
     let mut tasks: Vec<Task> =
         sections.flat_map(|(name, runs)| joined(of_section(name, runs))).collect();
@@ -97,14 +106,13 @@ pub(crate) fn plan<'a>(
         let merges_first = (a.merged == 0).cmp(&(b.merged == 0));
         due.then(merges_first).then(b.urgency.total_cmp(&a.urgency))
     });
-    let mut left = (as_f64(changed_bytes) * BUDGET).max(LEAST_BUDGET_BYTES);
     let mut rewrites = 0;
     tasks.retain(|task| {
         // One segment that is long overdue is written whatever the budget, so that all are in time.
         let overdue = task.merged == 0 && rewrites == 0 && task.urgency >= OVERDUE;
-        let taken = task.is_due || overdue || task.cost <= left;
+        let taken = task.is_due || overdue || task.cost <= *left;
         if taken {
-            left -= task.cost;
+            *left -= task.cost;
             rewrites += u32::from(task.merged == 0);
         }
         taken
@@ -331,16 +339,43 @@ fn as_f64(value: u64) -> f64 {
     value as f64
 }
 
-/// Packs of which less than a quarter counts: what they hold is to be written elsewhere.
-pub(crate) fn dying(
-    live: &BTreeMap<std::sync::Arc<str>, u64>,
-    sizes: &BTreeMap<std::sync::Arc<str>, u64>,
-) -> std::collections::BTreeSet<std::sync::Arc<str>> {
-    let mostly_dead = |(pack, live): (&std::sync::Arc<str>, &u64)| {
+/// Bytes by pack.
+pub(crate) type PackBytes = BTreeMap<Arc<str>, u64>;
+
+/// Packs of which less than a quarter counts: what is written in full is written anew if it lies
+/// there.
+pub(crate) fn dying(live: &PackBytes, sizes: &PackBytes) -> BTreeSet<Arc<str>> {
+    let mostly_dead = |(pack, live): (&Arc<str>, &u64)| {
         let size = sizes.get(pack).copied().unwrap_or(0);
-        (live.saturating_mul(4) < size).then(|| std::sync::Arc::clone(pack))
+        (live.saturating_mul(4) < size).then(|| Arc::clone(pack))
     };
     live.iter().filter_map(mostly_dead).collect()
+}
+
+/// Packs to be emptied by copying what counts: the deadest, until what is left is at most
+/// [`STORED`] times what counts. Most packs die by themselves, when what they hold is merged.
+pub(crate) fn to_empty(live: &PackBytes, sizes: &PackBytes, budget: f64) -> BTreeSet<Arc<str>> {
+    let size = |pack: &Arc<str>| sizes.get(pack).copied().unwrap_or(0);
+    let counts: f64 = live.values().copied().map(as_f64).sum();
+    let mut stored: f64 = live.keys().map(|pack| as_f64(size(pack))).sum();
+    let mut deadest: Vec<(f64, &Arc<str>, u64)> = live
+        .iter()
+        .map(|(pack, live)| (as_f64(*live) / as_f64(size(pack).max(1)), pack, *live))
+        .filter(|(share, _, _)| *share < 0.5)
+        .collect();
+    deadest.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut empty, mut left) = (BTreeSet::new(), budget);
+    for (_, pack, live) in deadest {
+        if stored <= STORED * counts + LEAST_BUDGET_BYTES {
+            break;
+        }
+        if as_f64(live) <= left {
+            left -= as_f64(live);
+            stored -= as_f64(size(pack));
+            empty.insert(Arc::clone(pack));
+        }
+    }
+    empty
 }
 
 #[cfg(test)]

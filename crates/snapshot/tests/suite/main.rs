@@ -5,3 +5,7 @@ mod common;
 mod crashes;
 mod damage;
 mod histories;
+mod leaks;
+mod merging;
+mod owners;
+mod repair;
