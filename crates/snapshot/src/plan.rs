@@ -103,8 +103,9 @@ pub(crate) fn plan<'a>(
         sections.flat_map(|(name, runs)| joined(of_section(name, runs))).collect();
     tasks.sort_by(|a, b| {
         let due = b.is_due.cmp(&a.is_due);
-        let merges_first = (a.merged == 0).cmp(&(b.merged == 0));
-        due.then(merges_first).then(b.urgency.total_cmp(&a.urgency))
+        // What is written again needs no merge any more.
+        let bases_first = (a.merged > 0).cmp(&(b.merged > 0));
+        due.then(bases_first).then(b.urgency.total_cmp(&a.urgency))
     });
     let mut rewrites = 0;
     tasks.retain(|task| {
@@ -219,7 +220,8 @@ impl Segment {
         if urgency >= 1.0 && !self.stack.is_empty() {
             // What is merged if it comes to that: the segment must not wait for its turn.
             let merge = if is_due { self.merge(section) } else { None };
-            let cost = self.base_bytes + bytes / 3.0;
+            // Changes are taken for new values of old keys.
+            let cost = self.base_bytes.max(bytes);
             let base = Task {
                 section: section.to_owned(),
                 range: self.range,
