@@ -208,10 +208,7 @@ def _read_file(path: str, bytes_max: int) -> bytes:
     if found.st_size > limit:
         raise Malformed(f"has {found.st_size} bytes, more than {limit}")
     with open(path, "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise Malformed(f"has more than {limit} bytes")
-    return data
+        return file.read(found.st_size)
 
 
 def _parse(data: bytes, magic: bytes, fields: dict, path: str) -> dict[str, Any]:

@@ -126,16 +126,16 @@ class Hostile(InFolder):
         with Snapshot.open(path) as snapshot:
             self.assertRegex("\n".join(map(str, snapshot.verify())), text)
 
-    def refused_chunk(self, text, plain, stored=None, **changed):
+    def refused_chunk(self, text, content, stored=None, **changed):
         """A run of one chunk of these bytes."""
 
         def change(pack, run):
-            data = b"\x00" + plain if stored is None else stored
+            data = b"\x00" + content if stored is None else stored
             offset = pack.add(data)
-            ref = {"offset": offset, "stored": len(data), "plain": len(plain), "entries": 2}
+            ref = {"offset": offset, "stored_bytes": len(data), "plain": len(content), "entries": 2}
             ref = {**ref, "tombstones": 0, **changed}
-            sizes = tuple(ref[name] for name in ("offset", "stored", "plain", "entries", "tombstones"))
-            index = writer.index_bytes([pack.name], [(0, *sizes, blake3(plain).digest(), b"a")])
+            sizes = tuple(ref[name] for name in ("offset", "stored_bytes", "plain", "entries", "tombstones"))
+            index = writer.index_bytes([pack.name], [(0, *sizes, blake3(content).digest(), b"a")])
             self.put_index(pack, run, index)
 
         self.refused_run(text, change)
@@ -156,15 +156,16 @@ class Hostile(InFolder):
             ("so many restarts", b"\x00\x00\x00\x00"),
             ("so many restarts", a + b + b"\xff\xff\xff\xff"),
             ("so many restarts", end),
-            ("do not ascend", b + a + end),
-            ("do not ascend", a + a + end),
+            ("do not ascend", a + b + a + end),
+            ("do not ascend", a + b"\x01\x00\x021" + end),
             ("does not share", a + b"\x00\x02ab\x021" + end),
+            ("does not share", a + a + end),
             ("does not share", a + b"\x02\x00\x021" + end),
             ("restarts are not where", b"\x01\x00\x021" + b + end),
             ("restarts are not where", a + b + b"\x00" * 4 + b"\x04\x00\x00\x00\x02\x00\x00\x00"),
             ("restarts are not where", a + b + b"\x01" + end[1:]),
             ("within a number", a + b[:-2] + end),
-            ("are left", a + b[:-1] + b"\x07" + end),
+            ("are left", a + b"\x00\x01b\x072" + end),
             ("are left", a + b"\x00\xff\xff\xff\x07b\x022" + end),
             ("key is too large", a + b"\x00\xff\xff\xff\xff\x0fb\x022" + end),
             ("value is too large", a + b"\x00\x01b\xff\xff\xff\xff\x0f2" + end),
@@ -182,12 +183,12 @@ class Hostile(InFolder):
             (many, {"tombstones": 1}),
             ("plain bytes, not", {"plain": len(good) + 1}),
             ("within limits", {"plain": 2**31}),
-            ("within limits", {"stored": 0}),
+            ("within limits", {"stored_bytes": 0}),
             ("numbers of entries", {"entries": 0}),
             ("numbers of entries", {"tombstones": 3}),
             ("are named, and it has", {"offset": 2**63}),
             ("are named, and it has", {"offset": 0}),
-            ("are named, and it has", {"stored": 2**32 - 1}),
+            ("are named, and it has", {"stored_bytes": 2**32 - 1}),
         ):
             with self.subTest(text=text, changed=changed):
                 self.refused_chunk(text, good, **changed)

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import tempfile
+import tracemalloc
 import unittest
 
 from strandline_snapshot import NewerVersion, NotFound, Snapshot, Subsumed, checkpoints, jobs
@@ -99,6 +100,21 @@ class Merging(InFolder):
             self.assertEqual(self.read(path), entries)
             with Snapshot.open(path) as snapshot:
                 self.assertEqual(snapshot.verify(), [])
+
+    def test_a_walk_has_one_chunk_of_each_run_in_memory(self):
+        def run(value):
+            return [(b"%08d" % key, value * 100) for key in range(40_000)]
+
+        path = self.publish([(run(b"1"), ALL), (run(b"2"), ALL)], kinds=(2,))
+        with Snapshot.open(path) as snapshot:
+            tracemalloc.start()
+            count = sum(1 for _ in snapshot.entries("s"))
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            self.assertEqual(count, 40_000)
+            plain_bytes = snapshot.manifest.sections[0].runs[0].plain_bytes
+        self.assertGreater(plain_bytes, 4_000_000)
+        self.assertLess(most, 4 * writer.CHUNK_MAX)
 
     def test_against_a_dict(self):
         rng = seed_of("against a dict")
