@@ -103,6 +103,8 @@ def _range(reader: mp.Reader) -> Range:
 
 def _ranges(reader: mp.Reader) -> list:
     ranges = reader.array(_range)
+    if not ranges:
+        raise Malformed("a run speaks for no key")
     for before, behind in zip(ranges, ranges[1:]):
         if before.after is None or before.after > behind.first:
             raise Malformed("ranges are not ascending and apart")

@@ -301,7 +301,7 @@ class Hostile(InFolder):
         run = self.root.pack().run([(b"a", b"1")])
         good = writer.manifest(1, 1, {"s": [run]})
         ranges = [([[b"b", b"a"]]), ([[b"a", b"a"]]), ([[b"a", None], [b"b", None]])]
-        ranges += [[[b"c", b"d"], [b"a", b"b"]], [[b"a", b"c"], [b"b", b"d"]], [[b"a"]], [b"a"]]
+        ranges += [[[b"c", b"d"], [b"a", b"b"]], [[b"a", b"c"], [b"b", b"d"]], [[b"a"]], [b"a"], []]
         spoilt = [{**run, "ranges": each} for each in ranges]
         spoilt += [{**run, "pack": each} for each in ("../a.pack", "/a.pack", "a", "", ".pack", 1)]
         spoilt += [{**run, "index_bytes": 2**32}, {**run, "index_bytes": -1}]
