@@ -39,7 +39,8 @@ Everything that can be checked with the Rust toolchain alone, one step after ano
 time: cargo fmt, tidy, clippy, the documentation, the tests with their doctests. A step whose tool
 the toolchain lacks is skipped, loudly. A failing step doesn't keep the others from running.
 
-  --services   also what needs servers; no test does yet, and the step says so";
+  --services   also what needs servers, and the Python reader, which needs Python and some wheels;
+               no test needs a server yet, and the step says so";
 
 const TIDY: &str = "\
 cargo xtask tidy

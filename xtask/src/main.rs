@@ -13,6 +13,7 @@
 
 mod bench;
 mod command;
+mod python;
 mod steps;
 mod test;
 mod tidy;

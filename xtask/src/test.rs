@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use crate::steps::{Outcome, Report, run_cargo, run_component, step, summary};
-use crate::tidy;
+use crate::{python, tidy};
 
 /// Whether every step passed, or was skipped for want of its tool.
 pub(crate) fn run(services: bool) -> Result<bool, Box<dyn Error>> {
@@ -23,6 +23,7 @@ pub(crate) fn run(services: bool) -> Result<bool, Box<dyn Error>> {
     reports.extend(build_and_test());
     if services {
         reports.push(step("services", services_step));
+        reports.push(step("python", python::test));
     }
     let (text, well) = summary(&reports);
     println!("\n{text}");

@@ -47,7 +47,6 @@ struct Run<'a> {
 
 /// What a run says of a key; `None` is a tombstone.
 type Value = Option<Vec<u8>>;
-
 type Entries = BTreeMap<Vec<u8>, Value>;
 
 fn main() -> Result<()> {
