@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use strandline_snapshot::{Checkpoint, Snapshot, Written};
+use strandline_snapshot::{Checkpoint, Contents, Snapshot, Written};
 use strandline_state::{Frozen, HashRange, KeyHash, MaxParallelism, decode_entry, hash_range};
 
 use crate::sink::MakeDurable;
@@ -122,7 +122,7 @@ pub(crate) fn write_snapshot(
     }
     let mut pack = checkpoint.writer(label).map_err(storage)?;
     for (name, frozen) in &snapshot.sections {
-        let mut run = pack.section(name, Vec::new()).map_err(storage)?;
+        let mut run = pack.section(name, Contents::All, Vec::new()).map_err(storage)?;
         let mut failed = None;
         frozen
             .visit(&mut |key, value| match run.push(key, value) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strandline_coordinator::CheckpointConfig;
-use strandline_snapshot::{JobId, Store, open_store, split_job};
+use strandline_snapshot::{Compression, JobId, Store, open_store, split_job};
 use strandline_state::MaxParallelism;
 
 use crate::graph::{Graph, NamedCount};
@@ -32,6 +32,16 @@ pub struct JobConfig {
     pub rate: Option<u64>,
     /// Starts from nothing although there are checkpoints; those count no longer.
     pub fresh: bool,
+    /// Starts from this savepoint, the URI of its folder, instead of from a checkpoint. Once the job
+    /// has taken it up, a later start with the same savepoint goes on from the newest checkpoint.
+    pub savepoint: Option<String>,
+    /// Takes the job over from another process that may be alive; that one ends by itself.
+    pub take_over: bool,
+    /// How long another start must see no sign of life of this one, where checkpoint storage has no
+    /// locks, before it takes over.
+    pub lease: Duration,
+    /// How checkpoints are compressed.
+    pub compression: Compression,
 }
 
 impl Default for JobConfig {
@@ -44,6 +54,10 @@ impl Default for JobConfig {
             retained_count: 3,
             rate: None,
             fresh: false,
+            savepoint: None,
+            take_over: false,
+            lease: Duration::from_secs(15),
+            compression: Compression::default(),
         }
     }
 }
@@ -64,6 +78,13 @@ impl JobConfig {
         }
         if self.retained_count == 0 {
             return Err(Error::new(ErrorKind::Invalid, "at least one checkpoint must be retained"));
+        }
+        if self.lease < Duration::from_secs(1) {
+            return Err(Error::new(ErrorKind::Invalid, "a lease lasts at least a second"));
+        }
+        if self.fresh && self.savepoint.is_some() {
+            let text = "a job starts from nothing or from a savepoint, not from both";
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
         if self.rate == Some(0) {
             return Err(Error::new(

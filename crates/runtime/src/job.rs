@@ -111,6 +111,8 @@ pub(crate) struct Live {
     pub(crate) counts: Vec<(&'static str, Arc<AtomicU64>)>,
     pub(crate) master: JoinHandle<Result<JobOutcome>>,
     pub(crate) ticker: Option<Ticker>,
+    /// Gives signs of life.
+    pub(crate) lease: Ticker,
     /// Disconnected when the master's thread has ended.
     pub(crate) ended: Receiver<()>,
 }
@@ -255,6 +257,7 @@ impl Live {
     fn wait(self) -> Result<JobResult> {
         let ended = self.master.join();
         drop(self.ticker);
+        drop(self.lease);
         let outcome = ended.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Operator, "the job master panicked: a broken invariant"))
         })?;

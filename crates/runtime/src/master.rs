@@ -204,6 +204,7 @@ impl JobMaster {
             Message::Written { task, id, result } => self.written(task, id, result, now),
             Message::Published { id, result } => self.published(id, result, now),
             Message::Diagnosed(error) => self.fail(error, now),
+            Message::OwnerLost(error) => self.fail(error, now),
             Message::StoragePanicked(text) => {
                 let text = format!("a storage thread panicked: {text}");
                 self.fail(Error::new(ErrorKind::Checkpoint, text), now);
@@ -469,7 +470,7 @@ impl JobMaster {
         let owner = Arc::clone(&self.parts.owner);
         let count = self.parts.retained_count;
         (self.parts.executor)(Box::new(move || {
-            if let Err(error) = owner.retain(count) {
+            if let Err(error) = owner.retain(count, now.unix_ms) {
                 tracing::warn!("old checkpoints could not be deleted: {error}");
             }
         }));
@@ -556,7 +557,7 @@ impl Making {
         match &*opened {
             Opened::Open(checkpoint) => Ok(checkpoint.clone()),
             Opened::NotYet => {
-                let checkpoint = owner.begin(id.0).map_err(storage)?;
+                let checkpoint = owner.begin(id.0, owner.newest()).map_err(storage)?;
                 *opened = Opened::Open(checkpoint.clone());
                 Ok(checkpoint)
             }

@@ -22,6 +22,8 @@ pub(crate) enum Message {
     Published { id: CheckpointId, result: Result<Published> },
     /// Why a restore failed, and what would not fail.
     Diagnosed(Error),
+    /// Another process has taken over.
+    OwnerLost(Error),
     /// A piece of storage work panicked.
     StoragePanicked(String),
     /// Somebody asks for something.

@@ -6,6 +6,7 @@
 //! 4. Tasks are built, their threads read their state back and run.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,14 @@ use crossbeam::channel::{Sender, unbounded};
 use strandline_barrier::CheckpointId;
 use strandline_coordinator::{Attempt, Machine, Plan, TaskId};
 use strandline_snapshot::{
-    Claim, JobId, Listed, Owner, Snapshot, Store, history, job_name, verify,
+    Attempt as ClaimAttempt, Claim, Claimant, JobId, Listed, Nonce, Owner, Snapshot, Store,
+    has_taken_up, history, job_name, open_store, verify,
 };
 
 use crate::board::Board;
-use crate::checkpointing::{JobMetadata, Restored, decode_metadata, decode_value};
+use crate::checkpointing::{
+    JobMetadata, Restored, decode_metadata, decode_value, storage as storage_error,
+};
 use crate::clock::{SystemClock, unix_ms};
 use crate::environment::{JobConfig, Storage, open};
 use crate::graph::{Graph, NamedCount, Part};
@@ -29,17 +33,22 @@ use crate::plan::{Planned, PlannedSeat, Planner};
 use crate::progress::ProgressNote;
 use crate::sink::{Committable, SinkOwner};
 use crate::task::TaskCounters;
-use crate::threads::{Drive, StorageThreads, Ticker, start_master, start_task, start_ticker};
+use crate::threads::{Drive, StorageThreads, Ticker, pause, start_master, start_task, start_ticker};
 use crate::{Error, ErrorKind, Result};
 
 /// Tasks are not restarted within a process: there is one attempt.
 const ATTEMPT: Attempt = Attempt(1);
+
+/// Whether the last owner is alive is looked at this often.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// How often the note of how far the sources have read is written.
 const NOTE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A checkpoint to go on from, opened.
 struct Base {
+    /// Says which savepoint it is, if it is one.
+    savepoint: Option<String>,
     listed: Listed,
     snapshot: Arc<Snapshot>,
     metadata: JobMetadata,
@@ -56,14 +65,15 @@ pub(crate) fn start(
     let (store, folder) = open(&storage)?;
     let id = identity(name, &config, folder)?;
     check_name(&store, id, name)?;
-    let listed = if config.fresh { None } else { newest(&store, id)? };
-    let base = listed.map(|listed| open_base(&store, id, listed)).transpose()?;
+    let base = find_base(&store, id, &config)?;
     check_graph(&graph, id, base.as_ref())?;
-    let owner = Arc::new(claim(&store, id, name, config.fresh)?);
+    let clock = SystemClock::new();
+    let owner = Arc::new(claim(&store, id, name, &config, base.as_ref(), clock)?);
     // Between the look above and the claim another owner may have added a checkpoint: its lock was
     // still held then, or it is void now. What was opened must be what the claim accepted.
     let accepted = owner.accepted().map(|listed| listed.checkpoint);
-    if accepted != base.as_ref().map(|base| base.listed.checkpoint) {
+    let own = base.as_ref().filter(|base| base.savepoint.is_none());
+    if accepted != own.map(|base| base.listed.checkpoint) {
         return Err(refused("another process has just worked on this job: start it again"));
     }
     let sink_owner = SinkOwner { job: id.to_string(), token: owner.token() };
@@ -72,14 +82,14 @@ pub(crate) fn start(
     match &base {
         // The run that finished may have died before its sinks had committed: now they have.
         Some(base) if base.metadata.finished => Ok(finished(id, base)),
-        _ => launch(Start { name, id, config, store, graph, counts, owner, sink_owner, base }),
+        _ => launch(Start { name, id, config, store, graph, counts, owner, sink_owner, base, clock }),
     }
 }
 
 /// An error of a restore, with what would not fail.
 fn diagnosed(error: Error, store: &Arc<dyn Store>, id: JobId, base: Option<&Base>) -> Error {
     match base {
-        Some(base) if error.kind() == ErrorKind::Restore => {
+        Some(base) if error.kind() == ErrorKind::Restore && base.savepoint.is_none() => {
             with_way_out(error, store, id, base.listed.checkpoint)
         }
         Some(base) if base.metadata.finished => error.within("the job has already finished, but"),
@@ -120,11 +130,56 @@ fn newest(store: &Arc<dyn Store>, id: JobId) -> Result<Option<Listed>> {
     Ok(listed.into_iter().next_back())
 }
 
+/// What the job goes on from: nothing, the savepoint that it is told to take up, or its newest
+/// checkpoint.
+fn find_base(store: &Arc<dyn Store>, id: JobId, config: &JobConfig) -> Result<Option<Base>> {
+    if config.fresh {
+        return Ok(None);
+    }
+    if let Some(uri) = &config.savepoint {
+        let base = open_savepoint(uri)?;
+        let identity = base.savepoint.as_deref().unwrap_or_default();
+        if !has_taken_up(store, id, identity).map_err(unreadable)? {
+            return Ok(Some(base));
+        }
+        tracing::info!("the savepoint was taken up before: goes on from the newest checkpoint");
+    }
+    let listed = newest(store, id)?;
+    listed.map(|listed| open_base(store, id, listed)).transpose()
+}
+
+fn open_savepoint(uri: &str) -> Result<Base> {
+    let opened = open_store(uri).and_then(|store| Snapshot::open_savepoint(&store, ""));
+    let unusable = |error: strandline_snapshot::Error| {
+        Error::new(ErrorKind::Restore, format!("savepoint {uri:?} can't be restored"))
+            .because(error)
+    };
+    let snapshot = opened.map_err(unusable)?;
+    // A part of a copy that is missing is found before the job starts, not in its midst.
+    let report = snapshot.verify(&mut |_| ControlFlow::Continue(())).map_err(unusable)?;
+    if let Some(problem) = report.problems.first() {
+        let text = format!("savepoint {uri:?} is not whole: {} {}", problem.object, problem.what);
+        return Err(Error::new(ErrorKind::Restore, text));
+    }
+    let manifest = snapshot.manifest();
+    let listed = Listed {
+        checkpoint: manifest.checkpoint,
+        token: manifest.token,
+        created_ms: manifest.created_ms,
+        full_bytes: manifest.full_bytes,
+        written_bytes: manifest.written_bytes,
+        damaged: None,
+    };
+    let metadata = decode_metadata(snapshot.metadata())?;
+    let savepoint = Some(manifest.identity());
+    Ok(Base { savepoint, listed, snapshot: Arc::new(snapshot), metadata })
+}
+
 fn open_base(store: &Arc<dyn Store>, id: JobId, listed: Listed) -> Result<Base> {
     let opened = Snapshot::open(store, id, listed.checkpoint).map_err(unreadable);
     let base = opened.and_then(|snapshot| {
         let metadata = decode_metadata(snapshot.metadata())?;
-        Ok(Base { listed: listed.clone(), snapshot: Arc::new(snapshot), metadata })
+        Ok(Base { savepoint: None, listed: listed.clone(), snapshot: Arc::new(snapshot), metadata })
     });
     base.map_err(|error| with_way_out(error, store, id, listed.checkpoint))
 }
@@ -219,18 +274,62 @@ fn for_sinks(
     Ok(())
 }
 
-fn claim(store: &Arc<dyn Store>, job: JobId, name: &str, fresh: bool) -> Result<Owner> {
+fn claim(
+    store: &Arc<dyn Store>,
+    job: JobId,
+    name: &str,
+    config: &JobConfig,
+    base: Option<&Base>,
+    clock: SystemClock,
+) -> Result<Owner> {
+    let savepoint = base.filter(|base| base.savepoint.is_some());
     let claim = Claim {
         job,
-        name: name.to_owned(),
         holder: format!("process {}", std::process::id()),
+        host: host_name(),
+        nonce: Nonce::random(),
         now_ms: unix_ms(),
-        fresh,
+        lease_ms: millis(config.lease),
+        fresh: config.fresh,
+        savepoint: savepoint.and_then(|base| base.savepoint.clone()),
+        above: savepoint.map_or(0, |base| base.listed.checkpoint),
+        take_over: config.take_over,
+        compression: config.compression,
+        ..Claim::new(name)
     };
-    Owner::claim(Arc::clone(store), claim).map_err(|error| {
+    wait_for_claim(Claimant::new(Arc::clone(store), claim), clock).map_err(|error| {
         let kind = claim_kind(error.kind());
         Error::new(kind, format!("job `{name}` can't be started")).because(error)
     })
+}
+
+/// Where storage has no locks, a dead owner's lease must run out first.
+fn wait_for_claim(mut claimant: Claimant, clock: SystemClock) -> strandline_snapshot::Result<Owner> {
+    let mut told = false;
+    loop {
+        match claimant.attempt(millis(clock.monotonic()))? {
+            ClaimAttempt::Claimed(owner) => return Ok(owner),
+            ClaimAttempt::Wait(wait_ms) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(
+                        "waits for a sign of life of the process that ran this job: wait_ms={wait_ms}"
+                    );
+                }
+                pause(Duration::from_millis(wait_ms).min(LONGEST_WAIT));
+            }
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// For people; empty where it can't be found out.
+fn host_name() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = kernel.or_else(|| std::env::var("HOSTNAME").ok());
+    name.map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
 fn claim_kind(kind: strandline_snapshot::ErrorKind) -> ErrorKind {
@@ -275,10 +374,11 @@ struct Start<'a> {
     owner: Arc<Owner>,
     sink_owner: SinkOwner,
     base: Option<Base>,
+    clock: SystemClock,
 }
 
 fn launch(start: Start<'_>) -> Result<JobHandle> {
-    let clock = SystemClock::new();
+    let clock = start.clock;
     let board = Arc::new(Board::default());
     let (outbox, inbox) = unbounded::<Message>();
     let planned = Planner {
@@ -325,8 +425,9 @@ fn launch(start: Start<'_>) -> Result<JobHandle> {
         drop(outbox.send(Message::Request(Request::Cancel)));
         ended.recv().ok();
     })?;
+    let lease = give_signs_of_life(&start, &outbox)?;
     let counts = start.counts.into_iter().map(|of| (of.name, of.count)).collect();
-    let live = Live { inbox: outbox, board, clock, sources, counts, master, ticker, ended };
+    let live = Live { inbox: outbox, board, clock, sources, counts, master, ticker, lease, ended };
     Ok(JobHandle { id: start.id, resumed, run: Run::Live(live) })
 }
 
@@ -373,6 +474,23 @@ impl Base {
             max: config.max_parallelism,
         }
     }
+}
+
+/// Three times within the lease; the master hears when somebody has taken over.
+fn give_signs_of_life(start: &Start<'_>, outbox: &Sender<Message>) -> Result<Ticker> {
+    let owner = Arc::downgrade(&start.owner);
+    let outbox = outbox.clone();
+    start_ticker("lease", start.config.lease / 3, move || {
+        // The last tick comes when the job has let go of it.
+        let Some(owner) = owner.upgrade() else { return };
+        match owner.renew(unix_ms()) {
+            Err(error) if error.kind() == strandline_snapshot::ErrorKind::Fenced => {
+                drop(outbox.send(Message::OwnerLost(storage_error(error))));
+            }
+            Err(error) => tracing::warn!("no sign of life could be given: {error}"),
+            Ok(()) => {}
+        }
+    })
 }
 
 fn note_progress(

@@ -204,6 +204,11 @@ fn serve(work: &Receiver<Work>, reports: &Sender<Message>) {
     }
 }
 
+/// Does nothing for a while.
+pub(crate) fn pause(time: Duration) {
+    std::thread::park_timeout(time);
+}
+
 /// Calls `tick` at this pace on a thread of its own until the returned guard is dropped.
 pub(crate) fn start_ticker(
     name: &str,

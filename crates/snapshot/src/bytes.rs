@@ -15,6 +15,12 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
+    /// What has not been read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;
@@ -46,7 +52,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// LEB128, at most 64 bits.
+    #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
+        match self.rest {
+            [byte, rest @ ..] if *byte < 0x80 => {
+                self.rest = rest;
+                Some(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -63,6 +80,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Bytes behind their length as a varint.
+    #[inline]
     pub(crate) fn prefixed(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.varint()?).ok()?;
         self.take(len)
@@ -77,6 +95,13 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     out.push(low_byte(value));
+}
+
+/// How many bytes a number has as LEB128.
+#[inline]
+pub(crate) fn varint_bytes(value: usize) -> usize {
+    let bits = (usize::BITS - value.leading_zeros()).max(1) as usize;
+    bits.div_ceil(7)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low byte is what is wanted")]

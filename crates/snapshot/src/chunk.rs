@@ -1,13 +1,20 @@
-//! Chunks: where a run is cut, and the bytes of a piece.
+//! Chunks: where a run is cut, and the plain bytes of a piece.
 //!
 //! A chunk is cut *before* an entry when the chunk has at least [`MIN_BYTES`] and the entry draws
 //! the lot: a number mixed from the first 8 bytes of its key must be below a bound that is
 //! proportional to the entry's own size, so that a cut comes about every [`SPAN_BYTES`] whatever
 //! the size of entries. The rule looks at nothing but the entry and the bytes since the last cut, so
 //! the same entries are cut the same way on every host, and a change moves the cuts near it only.
-//! At [`MAX_BYTES`] a chunk is cut in any case.
+//! At [`MAX_BYTES`] a chunk is cut in any case. Runs end at cuts, by a lot of the same kind.
+//!
+//! Within a chunk a key leaves out what it shares with the one before. Every 16th is whole: a
+//! *restart*. The offsets of restarts are at the end, so that a key is found by halving.
 
-use crate::bytes::{Cursor, put_prefixed, put_varint};
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use crate::bytes::{Cursor, put_varint, varint_bytes};
+use crate::plain::Plain;
 
 /// No cut before a chunk has this many bytes.
 pub(crate) const MIN_BYTES: usize = 16 * 1024;
@@ -17,6 +24,18 @@ pub(crate) const SPAN_BYTES: u64 = 48 * 1024;
 
 /// A cut comes no later than before the entry that would take the chunk beyond this.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
+
+/// No run ends before it has this many bytes, unless its entries do.
+pub(crate) const MIN_RUN_BYTES: u64 = 16 << 20;
+
+/// A run ends no later than at the first cut from here on.
+pub(crate) const MAX_RUN_BYTES: u64 = 64 << 20;
+
+/// At one cut in so many a run of the least size ends: 256 chunks of 64 KiB are 16 MiB.
+const RUN_ODDS: u64 = 256;
+
+/// Every so many entries a key is whole.
+const RESTART_INTERVAL: u32 = 16;
 
 /// The largest key.
 pub const MAX_KEY_BYTES: usize = 16 << 20;
@@ -33,23 +52,44 @@ pub(crate) enum Value<'a> {
     Tombstone,
 }
 
-/// Whether to cut before an entry of this key and encoded size.
+impl Value<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Put(value) => value.len(),
+            Self::Tombstone => 0,
+        }
+    }
+}
+
+/// What happens before an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    No,
+    Chunk,
+    /// The chunk ends, and the run with it.
+    Run,
+}
+
+/// What to cut before an entry of this key and counted size. `run_bytes` counts the chunks before.
 #[inline]
-pub(crate) fn cuts(chunk_bytes: usize, key: &[u8], entry_bytes: usize) -> bool {
+pub(crate) fn cut(run_bytes: u64, chunk_bytes: usize, key: &[u8], entry_bytes: usize) -> Cut {
     if chunk_bytes < MIN_BYTES {
-        return false;
+        return Cut::No;
     }
-    if chunk_bytes + entry_bytes > MAX_BYTES {
-        return true;
-    }
+    let lot = mixed(leading(key));
     let bound = (entry_bytes as u64).saturating_mul(u64::MAX / SPAN_BYTES);
-    mixed(leading(key)) < bound
+    if chunk_bytes + entry_bytes <= MAX_BYTES && lot >= bound {
+        return Cut::No;
+    }
+    let run_bytes = run_bytes + chunk_bytes as u64;
+    let drawn = run_bytes >= MIN_RUN_BYTES && mixed(lot) < u64::MAX / RUN_ODDS;
+    if drawn || run_bytes >= MAX_RUN_BYTES { Cut::Run } else { Cut::Chunk }
 }
 
 /// The first 8 bytes of a key as a number, most significant first; zeros where there are fewer.
 #[inline]
 #[expect(clippy::big_endian_bytes, reason = "keys sort as their bytes do")]
-fn leading(key: &[u8]) -> u64 {
+pub(crate) fn leading(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(first) => u64::from_be_bytes(*first),
         None => {
@@ -62,78 +102,308 @@ fn leading(key: &[u8]) -> u64 {
 
 /// The finalizer of MurmurHash3: keys that begin alike draw unlike lots.
 #[inline]
-fn mixed(mut z: u64) -> u64 {
+pub(crate) fn mixed(mut z: u64) -> u64 {
     z = (z ^ (z >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     z = (z ^ (z >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
     z ^ (z >> 33)
 }
 
-/// Appends an entry: key behind its length, then 0 for a tombstone, or the value's length plus one
-/// and the value.
+/// What an entry counts for where chunks are cut: as if its key shared nothing.
 #[inline]
-pub(crate) fn put_entry(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
-    put_prefixed(out, key);
-    match value {
-        Value::Tombstone => out.push(0),
-        Value::Put(value) => {
-            put_varint(out, value.len() as u64 + 1);
-            out.extend_from_slice(value);
+pub(crate) fn entry_bytes(key: &[u8], value: Value<'_>) -> usize {
+    let value_bytes = value.len();
+    varint_bytes(key.len()) + key.len() + varint_bytes(value_bytes + 1) + value_bytes
+}
+
+/// How many bytes two keys share.
+#[inline]
+pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8));
+    let same = words.take_while(|(a, b)| a == b).count() * 8;
+    let rest = a.iter().skip(same).zip(b.iter().skip(same));
+    same + rest.take_while(|(a, b)| a == b).count()
+}
+
+/// The entries of a chunk in the making; its bytes are at the end of somebody's buffer.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkWriter {
+    pub(crate) entries: u32,
+    pub(crate) tombstones: u32,
+    /// Bytes as the cut rule counts them.
+    pub(crate) counted: usize,
+    restarts: Vec<u32>,
+}
+
+impl ChunkWriter {
+    /// Appends an entry. `start` is where the chunk begins in `out`, `shared` what the key shares
+    /// with the one before.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        out: &mut Vec<u8>,
+        start: usize,
+        key: &[u8],
+        shared: usize,
+        value: Value<'_>,
+    ) {
+        let shared = if self.entries.is_multiple_of(RESTART_INTERVAL) {
+            self.restarts.push(u32::try_from(out.len() - start).unwrap_or(u32::MAX));
+            0
+        } else {
+            shared
+        };
+        let rest = key.get(shared..).unwrap_or_default();
+        out.reserve(rest.len() + value.len() + 20);
+        put_varint(out, shared as u64);
+        put_varint(out, rest.len() as u64);
+        out.extend_from_slice(rest);
+        match value {
+            Value::Tombstone => {
+                out.push(0);
+                self.tombstones += 1;
+            }
+            Value::Put(value) => {
+                put_varint(out, value.len() as u64 + 1);
+                out.extend_from_slice(value);
+            }
+        }
+        self.entries += 1;
+    }
+
+    /// Appends the restarts, and begins anew.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        for restart in &self.restarts {
+            out.extend_from_slice(&restart.to_le_bytes());
+        }
+        let count = u32::try_from(self.restarts.len()).unwrap_or(u32::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
+        *self = Self { restarts: std::mem::take(&mut self.restarts), ..Self::default() };
+        self.restarts.clear();
+    }
+}
+
+/// Why bytes are no chunk.
+pub(crate) type Flaw = &'static str;
+
+/// Goes through the entries of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkCursor {
+    plain: Plain,
+    /// Where entries end and restarts begin.
+    end: usize,
+    /// Where the next entry begins.
+    at: usize,
+    key: Vec<u8>,
+    value: Option<Range<usize>>,
+    /// There is a key before the next one: it must be smaller.
+    begun: bool,
+}
+
+impl ChunkCursor {
+    /// Begins a chunk. The buffer for keys is kept. `after` is the last key of the chunk before.
+    pub(crate) fn begin(&mut self, plain: Plain) -> Result<(), Flaw> {
+        self.end = entries_end(&plain).ok_or("a chunk has no restarts")?;
+        self.plain = plain;
+        self.at = 0;
+        self.value = None;
+        Ok(())
+    }
+
+    /// Forgets the key before: the next chunk may begin anywhere.
+    pub(crate) fn forget(&mut self) {
+        self.begun = false;
+        self.key.clear();
+    }
+
+    /// Goes to the next entry; false at the end.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<bool, Flaw> {
+        if self.at >= self.end {
+            return Ok(false);
+        }
+        let bytes = self.plain.get(self.at..self.end).unwrap_or_default();
+        let mut cursor = Cursor::new(bytes);
+        let entry = take_entry(&mut cursor).ok_or("an entry of a chunk is cut short")?;
+        let rest_len = cursor.rest().len();
+        if !fits_after(&self.key, self.begun, entry.shared, entry.rest) {
+            return Err("the entries of a run are not in ascending order");
+        }
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(entry.rest);
+        self.begun = true;
+        self.at = self.end - rest_len;
+        self.value = entry.value_bytes.map(|bytes| self.at - bytes..self.at);
+        Ok(true)
+    }
+
+    /// Goes to the first entry whose key is at least `key`; false if there is none.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<bool, Flaw> {
+        self.at = self.restart_before(key)?;
+        self.forget();
+        while self.next()? {
+            if &self.key[..] >= key {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The last restart whose key is at most `key`; the first one if there is none.
+    fn restart_before(&self, key: &[u8]) -> Result<usize, Flaw> {
+        let count = (self.plain.len() - self.end) / 4 - 1;
+        let (mut low, mut high) = (0, count);
+        while high - low > 1 {
+            let middle = usize::midpoint(low, high);
+            match self.restart_key(middle)?.cmp(key) {
+                Ordering::Greater => high = middle,
+                Ordering::Less | Ordering::Equal => low = middle,
+            }
+        }
+        self.restart(low)
+    }
+
+    fn restart(&self, index: usize) -> Result<usize, Flaw> {
+        let list = self.plain.get(self.end + 4 * index..).unwrap_or_default();
+        let offset = Cursor::new(list).u32().unwrap_or(u32::MAX) as usize;
+        if offset < self.end { Ok(offset) } else { Err("a restart of a chunk is out of place") }
+    }
+
+    fn restart_key(&self, index: usize) -> Result<&[u8], Flaw> {
+        let entry = self.plain.get(self.restart(index)?..self.end).unwrap_or_default();
+        let entry = take_entry(&mut Cursor::new(entry)).filter(|entry| entry.shared == 0);
+        Ok(entry.ok_or("a restart of a chunk is out of place")?.rest)
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> Value<'_> {
+        match &self.value {
+            Some(range) => Value::Put(self.plain.get(range.clone()).unwrap_or_default()),
+            None => Value::Tombstone,
         }
     }
 }
 
-/// The entry at the cursor; `None` where the bytes are none.
-pub(crate) fn take_entry<'a>(cursor: &mut Cursor<'a>) -> Option<(&'a [u8], Value<'a>)> {
-    let key = cursor.prefixed()?;
-    let value = match cursor.varint()? {
-        0 => Value::Tombstone,
-        len => Value::Put(cursor.take(usize::try_from(len - 1).ok()?)?),
-    };
-    Some((key, value))
+struct Entry<'a> {
+    shared: usize,
+    rest: &'a [u8],
+    /// The length of its value; `None` for a tombstone.
+    value_bytes: Option<usize>,
 }
 
-/// At most this many bytes for an entry.
-pub(crate) fn entry_bytes(key: &[u8], value: Value<'_>) -> usize {
-    let value_len = match value {
-        Value::Put(value) => value.len(),
-        Value::Tombstone => 0,
+#[inline]
+fn take_entry<'a>(cursor: &mut Cursor<'a>) -> Option<Entry<'a>> {
+    let shared = usize::try_from(cursor.varint()?).ok()?;
+    let rest = cursor.prefixed()?;
+    let value_bytes = match cursor.varint()? {
+        0 => None,
+        len => Some(usize::try_from(len - 1).ok()?),
     };
-    varint_bytes(key.len()) + key.len() + varint_bytes(value_len + 1) + value_len
+    cursor.take(value_bytes.unwrap_or(0))?;
+    Some(Entry { shared, rest, value_bytes })
 }
 
-fn varint_bytes(value: usize) -> usize {
-    let bits = (usize::BITS - value.leading_zeros()).max(1) as usize;
-    bits.div_ceil(7)
+/// Whether a key made of `shared` bytes of `before` and `rest` is one that comes after it.
+#[inline]
+fn fits_after(before: &[u8], begun: bool, shared: usize, rest: &[u8]) -> bool {
+    if !begun {
+        return shared == 0;
+    }
+    match before.get(shared..) {
+        // A restart repeats what is shared.
+        Some(before) => rest > before,
+        None => false,
+    }
+}
+
+/// Where the entries of a chunk end, and its restarts begin.
+fn entries_end(plain: &[u8]) -> Option<usize> {
+    let list_end = plain.len().checked_sub(4)?;
+    let count = Cursor::new(plain.get(list_end..)?).u32()? as usize;
+    let end = list_end.checked_sub(count.checked_mul(4)?)?;
+    (count > 0 && end > 0).then_some(end)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
 
+    type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+    fn model() -> impl Strategy<Value = Model> {
+        let key = prop::collection::vec(0_u8..3, 0..20);
+        let value = prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
+        prop::collection::btree_map(key, value, 1..80)
+    }
+
+    fn encode(model: &Model) -> Vec<u8> {
+        let (mut writer, mut out, mut last) = (ChunkWriter::default(), vec![7], Vec::new());
+        for (key, value) in model {
+            let value = value.as_deref().map_or(Value::Tombstone, Value::Put);
+            writer.push(&mut out, 1, key, shared_bytes(&last, key), value);
+            last.clone_from(key);
+        }
+        writer.finish(&mut out);
+        out.split_off(1)
+    }
+
+    fn cursor(bytes: Vec<u8>) -> Result<ChunkCursor, Flaw> {
+        let mut cursor = ChunkCursor::default();
+        cursor.begin(Plain::from(bytes))?;
+        Ok(cursor)
+    }
+
+    fn entry(cursor: &ChunkCursor) -> (Vec<u8>, Option<Vec<u8>>) {
+        let value = match cursor.value() {
+            Value::Put(value) => Some(value.to_vec()),
+            Value::Tombstone => None,
+        };
+        (cursor.key().to_vec(), value)
+    }
+
     proptest! {
         #[test]
-        fn entries_come_back(
-            entries in prop::collection::vec(
-                (prop::collection::vec(any::<u8>(), 0..300), prop::option::of(prop::collection::vec(any::<u8>(), 0..300))),
-                0..20,
-            ),
-        ) {
-            let mut out = Vec::new();
-            let mut sizes = 0;
-            for (key, value) in &entries {
-                let value = value.as_deref().map_or(Value::Tombstone, Value::Put);
-                put_entry(&mut out, key, value);
-                sizes += entry_bytes(key, value);
+        fn entries_come_back(model in model()) {
+            let mut cursor = cursor(encode(&model)).expect("it is a chunk");
+            let mut read = Model::new();
+            while cursor.next().expect("it is a chunk") {
+                read.extend([entry(&cursor)]);
             }
-            prop_assert_eq!(out.len(), sizes);
-            let mut cursor = Cursor::new(&out);
-            for (key, value) in &entries {
-                let value = value.as_deref().map_or(Value::Tombstone, Value::Put);
-                prop_assert_eq!(take_entry(&mut cursor), Some((&key[..], value)));
+            prop_assert_eq!(read, model);
+        }
+
+        #[test]
+        fn keys_are_found(model in model(), key in prop::collection::vec(0_u8..3, 0..20)) {
+            let mut cursor = cursor(encode(&model)).expect("it is a chunk");
+            let found = cursor.seek(&key).expect("it is a chunk").then(|| entry(&cursor));
+            let expected = model.range(key..).next().map(|(key, value)| (key.clone(), value.clone()));
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), key: [u8; 3]) {
+            if let Ok(mut cursor) = cursor(bytes) {
+                while cursor.next() == Ok(true) {}
+                cursor.seek(&key).ok();
             }
-            prop_assert!(cursor.is_empty());
+        }
+
+        #[test]
+        fn damaged_chunks_do_not_panic(model in model(), at: prop::sample::Index, bit in 0..8) {
+            let mut bytes = encode(&model);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1_u8 << bit;
+            if let Ok(mut cursor) = cursor(bytes) {
+                while cursor.next() == Ok(true) {}
+                cursor.seek(&[1, 1]).ok();
+            }
         }
     }
 }

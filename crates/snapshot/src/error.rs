@@ -11,6 +11,9 @@ pub enum ErrorKind {
     NotFound,
     /// The object is there already.
     AlreadyExists,
+    /// The checkpoint has been deleted while it was read, since newer ones are there. Nothing is
+    /// damaged.
+    Subsumed,
     /// Bytes are not what they were when they were written.
     Damaged,
     /// The storage, or a format in it, is of a kind that this build doesn't know.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fence::Fences;
 use crate::job::JobId;
-use crate::manifest::{frame, unframe};
+use crate::manifest::{frame, read_framed};
 use crate::names;
 use crate::snapshot::Snapshot;
 use crate::store::{Store, open_store};
@@ -149,6 +149,15 @@ pub fn history(store: &Arc<dyn Store>, job: JobId) -> Result<Vec<Listed>> {
     Ok(all)
 }
 
+/// Whether the history of a job that counts began with this savepoint: then its checkpoints go on
+/// from there.
+///
+/// # Errors
+/// The storage fails, or a record is damaged.
+pub fn has_taken_up(store: &Arc<dyn Store>, job: JobId, savepoint: &str) -> Result<bool> {
+    Ok(Fences::read(store, job)?.began_with(savepoint))
+}
+
 pub(crate) fn counts(fences: &Fences, listed: &Listed) -> bool {
     let token = match listed.damaged {
         None => listed.token,
@@ -206,17 +215,9 @@ pub(crate) struct JobRecord {
 
 impl JobRecord {
     const MAGIC: [u8; 4] = *b"SLJB";
-    const MAX_BYTES: u64 = 64 << 10;
 
     pub(crate) fn read(store: &Arc<dyn Store>, id: JobId) -> Result<Self> {
-        let path = names::job(id);
-        let object = store.describe(&path);
-        let bytes = store.size(&path)?;
-        if bytes > Self::MAX_BYTES {
-            return Err(Error::damaged(&object, "it is too long"));
-        }
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        unframe(Self::MAGIC, &store.read(&path, 0, len)?, &object)
+        read_framed(Self::MAGIC, store, &names::job(id))
     }
 
     /// Makes the record, or compares it with the one that is there.

@@ -39,23 +39,16 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::ops::ControlFlow;
-//! use strandline_snapshot::{Claim, JobId, MemoryStore, Owner, Snapshot, Store, verify};
+//! use strandline_snapshot::{Claim, Contents, JobId, MemoryStore, Owner, Snapshot, Store, verify};
 //!
 //! let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
 //! let job = JobId::for_name("demo");
-//! let claim = Claim {
-//!     job,
-//!     name: "demo".to_owned(),
-//!     holder: "a test".to_owned(),
-//!     now_ms: 0,
-//!     fresh: false,
-//! };
-//! let owner = Owner::claim(Arc::clone(&store), claim)?;
+//! let owner = Owner::claim(Arc::clone(&store), Claim::new("demo"))?;
 //! let number = owner.first_checkpoint();
-//! let checkpoint = owner.begin(number)?;
+//! let checkpoint = owner.begin(number, owner.newest())?;
 //!
 //! let mut pack = checkpoint.writer("only")?;
-//! let mut run = pack.section("counts", Vec::new())?;
+//! let mut run = pack.section("counts", Contents::All, Vec::new())?;
 //! run.push(b"apple", b"2")?;
 //! run.push(b"pear", b"1")?;
 //! run.finish()?;
@@ -77,32 +70,57 @@
 //!
 //! The bytes are specified in `docs/format.md`. MSRV: 1.89.
 
+mod block;
 mod bytes;
+mod cache;
 mod chunk;
+mod claim;
 pub mod durable;
 mod error;
 mod fence;
+mod filter;
 mod hash;
 mod history;
 mod index;
 mod job;
+mod lease;
+mod live;
 mod manifest;
+mod merge;
 mod names;
+mod nonce;
 mod owner;
 mod pack;
+mod pin;
+mod plain;
+mod plan;
+mod publish;
+mod ranges;
 mod retain;
+mod run;
+mod savepoint;
+mod scan;
 mod snapshot;
 pub mod store;
 mod verify;
 
+pub use block::Compression;
 pub use chunk::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+pub use claim::{Attempt, Claim, Claimant};
 pub use error::{Error, ErrorKind, Result};
 pub use hash::Hash;
-pub use history::{JobEntry, Listed, Location, history, job_name, list_jobs, resolve, split_job};
+pub use history::{
+    JobEntry, Listed, Location, has_taken_up, history, job_name, list_jobs, resolve,
+    split_job,
+};
 pub use job::JobId;
 pub use manifest::{Manifest, RunRef, Section};
-pub use owner::{Checkpoint, Claim, Owner, Published, Swept};
-pub use pack::{PackWriter, RunWriter, Written};
+pub use nonce::Nonce;
+pub use owner::{Checkpoint, Owner, Published, Swept};
+pub use pack::{Contents, PackWriter, RunWriter, Written};
+pub use pin::Pin;
+pub use ranges::KeyRange;
+pub use savepoint::{SaveOptions, Saved, savepoint_name};
 pub use snapshot::{Snapshot, VisitEntry};
 pub use store::{LocalStore, Lock, MemoryStore, Object, Store, Upload, open_store};
-pub use verify::{Problem, Report, verify};
+pub use verify::{Lost, Problem, Progress, Report, verify};

@@ -1,9 +1,14 @@
 //! The manifest: what a checkpoint is made of. Publishing it is the commit point.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{Blob, Hash};
+use crate::nonce::Nonce;
 use crate::job::JobId;
+use crate::ranges::{KeyRange, are_well_formed};
+use crate::store::Store;
 use crate::{Error, ErrorKind, Result};
 
 /// The newest version that this build reads, and the one that it writes.
@@ -29,9 +34,11 @@ pub struct Manifest {
     pub checkpoint: u64,
     /// The fence token of the owner that wrote it.
     pub token: u64,
+    /// The nonce of that owner's fence.
+    pub(crate) nonce: Nonce,
     /// When it was published, Unix milliseconds.
     pub created_ms: u64,
-    /// Bytes of all its chunks and indexes: what a restore reads.
+    /// Bytes of all chunks, indexes and filters that it names: what a restore reads at most.
     pub full_bytes: u64,
     /// Bytes that it added to storage, the manifest left out.
     pub written_bytes: u64,
@@ -46,13 +53,15 @@ pub struct Manifest {
 pub struct Section {
     /// Its name, at most 1,024 bytes.
     pub name: String,
-    /// Its runs; no key is in two of them.
+    /// Its runs, the oldest first. Of those that speak for a key and hold it, the newest decides.
     pub runs: Vec<RunRef>,
 }
 
 /// Where a run is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRef {
+    /// For which keys it speaks: ascending and apart.
+    pub ranges: Vec<KeyRange>,
     /// The pack that holds its index, without folder.
     pub pack: String,
     /// Where the index begins.
@@ -61,39 +70,44 @@ pub struct RunRef {
     pub index_bytes: u32,
     /// What it must hash to.
     pub index_hash: Hash,
-    /// Entries.
+    /// Entries, tombstones among them, whatever the ranges.
     pub entry_count: u64,
-    /// Bytes of its chunks as stored, and of its index.
+    /// Tombstones.
+    pub tombstone_count: u64,
+    /// Bytes of its chunks before compression.
+    pub plain_bytes: u64,
+    /// Bytes of its chunks, its filter and its index as stored.
     pub full_bytes: u64,
-    /// Its smallest key.
-    pub(crate) first_key: Blob,
-    /// Its largest key.
-    pub(crate) last_key: Blob,
+    /// How many checkpoints' changes it holds; 0 for a base, which needs nothing older.
+    pub merged: u32,
+    /// Spreads the rewriting of bases over checkpoints.
+    pub(crate) phase: u8,
     /// What its writer has to say of it (a schema, say); opaque here.
     pub(crate) metadata: Blob,
 }
 
 impl RunRef {
-    /// Its smallest key.
-    #[must_use]
-    pub fn first_key(&self) -> &[u8] {
-        &self.first_key.0
-    }
-
-    /// Its largest key.
-    #[must_use]
-    pub fn last_key(&self) -> &[u8] {
-        &self.last_key.0
-    }
-
     /// What its writer has to say of it.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
         &self.metadata.0
     }
+
+    /// Whether it needs nothing older.
+    #[must_use]
+    pub fn is_base(&self) -> bool {
+        self.merged == 0
+    }
 }
 
 impl Manifest {
+    /// What tells this checkpoint or savepoint from every other one; it stays the same when a
+    /// savepoint is moved.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{}-{}", self.nonce, self.checkpoint)
+    }
+
     /// What the job has to say of it.
     #[must_use]
     pub fn metadata(&self) -> &[u8] {
@@ -109,7 +123,12 @@ impl Manifest {
     /// # Errors
     /// `Damaged`, or `Unsupported` if it needs a newer version.
     pub(crate) fn decode(bytes: &[u8], object: &str) -> Result<Self> {
-        unframe(MAGIC, bytes, object)
+        let manifest: Self = unframe(MAGIC, bytes, object)?;
+        let mut runs = manifest.sections.iter().flat_map(|section| &section.runs);
+        if runs.any(|run| run.ranges.is_empty() || !are_well_formed(&run.ranges)) {
+            return Err(Error::damaged(object, "the ranges of a run are out of order"));
+        }
+        Ok(manifest)
     }
 }
 
@@ -159,4 +178,22 @@ pub(crate) fn unframe<T: for<'de> Deserialize<'de>>(
             .map_err(|error| damaged("its fields are not those of its kind").because(error)),
         _ => Err(damaged("its header does not fit it")),
     }
+}
+
+/// No record is larger, but for manifests.
+const MAX_RECORD_BYTES: u64 = 64 << 10;
+
+/// Reads a framed record other than a manifest.
+pub(crate) fn read_framed<T: for<'de> Deserialize<'de>>(
+    magic: [u8; 4],
+    store: &Arc<dyn Store>,
+    path: &str,
+) -> Result<T> {
+    let object = store.describe(path);
+    let bytes = store.size(path)?;
+    if bytes > MAX_RECORD_BYTES {
+        return Err(Error::damaged(&object, "it is too long"));
+    }
+    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+    unframe(magic, &store.read(path, 0, len)?, &object)
 }

@@ -4,12 +4,20 @@
 //! <root>/<job id>/_job                                   the job's name
 //! <root>/<job id>/owner.lock                             held by a live owner (local stores)
 //! <root>/<job id>/fence/<token, 20 digits>               one for each owner there ever was
+//! <root>/<job id>/accepted/<token, 20 digits>            what it goes on from
+//! <root>/<job id>/lease/<token>-<sequence>               signs of life, 20 digits each
+//! <root>/<job id>/pins/<32 hex digits>                   readers
 //! <root>/<job id>/shared/<checkpoint, 20 digits>-<token>-<label>.pack
 //! <root>/<job id>/chk-<checkpoint>/_metadata             the manifest
+//! <root>/savepoint-<6 hex digits>-<12 hex digits>/       a savepoint: manifest and packs
 //! ```
 
+use crate::nonce::Nonce;
 use crate::job::JobId;
 use crate::{Error, Result};
+
+/// The manifest's name in its folder.
+pub(crate) const MANIFEST: &str = "_metadata";
 
 pub(crate) fn job(id: JobId) -> String {
     format!("{id}/_job")
@@ -27,10 +35,53 @@ pub(crate) fn fence(id: JobId, token: u64) -> String {
     format!("{id}/fence/{token:020}")
 }
 
-/// The token of a fence object.
-pub(crate) fn fence_token(path: &str) -> Option<u64> {
+pub(crate) fn all_accepted(id: JobId) -> String {
+    format!("{id}/accepted/")
+}
+
+pub(crate) fn accepted(id: JobId, token: u64) -> String {
+    format!("{id}/accepted/{token:020}")
+}
+
+/// The token of a fence, or of the record of what is accepted.
+pub(crate) fn token(path: &str) -> Option<u64> {
     let (_, name) = path.rsplit_once('/')?;
-    if name.len() == 20 { name.parse().ok() } else { None }
+    digits(name)
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let fits = text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
+    fits.then(|| text.parse().ok())?
+}
+
+pub(crate) fn leases(id: JobId) -> String {
+    format!("{id}/lease/")
+}
+
+pub(crate) fn lease(id: JobId, token: u64, sequence: u64) -> String {
+    format!("{id}/lease/{token:020}-{sequence:020}")
+}
+
+/// Token and sequence of a lease.
+pub(crate) fn lease_order(path: &str) -> Option<(u64, u64)> {
+    let (_, name) = path.rsplit_once('/')?;
+    let (token, sequence) = name.split_once('-')?;
+    Some((digits(token)?, digits(sequence)?))
+}
+
+pub(crate) fn pins(id: JobId) -> String {
+    format!("{id}/pins/")
+}
+
+pub(crate) fn pin(id: JobId, nonce: &Nonce) -> String {
+    format!("{id}/pins/{nonce}")
+}
+
+/// The folder of a new savepoint of a job.
+pub(crate) fn savepoint(id: JobId, nonce: &Nonce) -> String {
+    let job: String = id.to_string().chars().take(6).collect();
+    let random: String = nonce.to_string().chars().take(12).collect();
+    format!("savepoint-{job}-{random}")
 }
 
 pub(crate) fn packs(id: JobId) -> String {
@@ -38,7 +89,7 @@ pub(crate) fn packs(id: JobId) -> String {
 }
 
 pub(crate) fn pack(id: JobId, name: &str) -> String {
-    format!("{id}/shared/{name}")
+    format!("{}{name}", packs(id))
 }
 
 /// The name of a pack, without folder.
@@ -65,7 +116,7 @@ pub(crate) fn pack_owner(name: &str) -> Option<(u64, u64)> {
 /// The checkpoint that a pack was written for.
 pub(crate) fn pack_checkpoint(name: &str) -> Option<u64> {
     let (number, _) = name.split_once('-')?;
-    if number.len() == 20 { number.parse().ok() } else { None }
+    digits(number)
 }
 
 pub(crate) fn checkpoints(id: JobId) -> String {
@@ -73,7 +124,7 @@ pub(crate) fn checkpoints(id: JobId) -> String {
 }
 
 pub(crate) fn manifest(id: JobId, checkpoint: u64) -> String {
-    format!("{id}/chk-{checkpoint}/_metadata")
+    format!("{id}/chk-{checkpoint}/{MANIFEST}")
 }
 
 /// The checkpoint of a manifest object.
@@ -81,7 +132,7 @@ pub(crate) fn manifest_checkpoint(path: &str) -> Option<u64> {
     let (folder, name) = path.rsplit_once('/')?;
     let (_, folder) = folder.rsplit_once('/')?;
     let number: u64 = folder.strip_prefix("chk-")?.parse().ok()?;
-    (name == "_metadata" && folder == format!("chk-{number}")).then_some(number)
+    (name == MANIFEST && folder == format!("chk-{number}")).then_some(number)
 }
 
 #[cfg(test)]
@@ -94,7 +145,9 @@ mod tests {
         assert_eq!(manifest_checkpoint(&manifest(id, 7)), Some(7));
         assert_eq!(manifest_checkpoint(&format!("{id}/chk-07/_metadata")), None);
         assert_eq!(manifest_checkpoint(&format!("{id}/chk-7/other")), None);
-        assert_eq!(fence_token(&fence(id, 3)), Some(3));
+        assert_eq!(token(&fence(id, 3)), Some(3));
+        assert_eq!(token(&accepted(id, 3)), Some(3));
+        assert_eq!(lease_order(&lease(id, 3, 4)), Some((3, 4)));
         let name = pack_name(9, 1, "task-00001").expect("a fine label");
         assert_eq!(pack_checkpoint(&name), Some(9));
         assert_eq!(pack_owner(&name), Some((9, 1)));

@@ -1,36 +1,31 @@
-//! The one writer of a job: claims it, begins checkpoints, publishes them, deletes old ones.
+//! The one writer of a job: begins checkpoints, publishes them, deletes old ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::fence::{Fence, Fences};
+use crate::block::Compression;
+use crate::claim::Opened;
+use crate::fence::{Accepted, Fence, create_own};
 use crate::hash::Blob;
-use crate::history::{JobRecord, Listed, all_checkpoints, counts};
+use crate::history::Listed;
 use crate::job::JobId;
-use crate::manifest::{Manifest, RunRef, Section};
+use crate::lease::Lease;
+use crate::live::Base;
+use crate::manifest::{Manifest, Section};
+use crate::merge;
 use crate::names;
-use crate::pack::{Known, PackWriter, Place, Written};
+use crate::pack::{LiveRun, PackWriter, Written};
+use crate::plan;
+use crate::publish::gather;
 use crate::retain;
-use crate::snapshot::Snapshot;
+use crate::run::Packs;
 use crate::store::{Lock, Store};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, pin};
 
-/// Who wants to write.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// The job.
-    pub job: JobId,
-    /// Its name; the same at every claim.
-    pub name: String,
-    /// The claimant, for people: process, host.
-    pub holder: String,
-    /// Unix milliseconds.
-    pub now_ms: u64,
-    /// All earlier checkpoints shall not count any more.
-    pub fresh: bool,
-}
+/// The label of the pack that merged runs go to.
+const MERGE_LABEL: &str = "merge";
 
 /// The one writer of a job. Methods may be called from several threads.
 #[derive(Debug)]
@@ -38,8 +33,12 @@ pub struct Owner {
     store: Arc<dyn Store>,
     job: JobId,
     fence: Fence,
+    record: Accepted,
     accepted: Option<Listed>,
+    compression: Compression,
     state: Mutex<State>,
+    /// The last sign of life.
+    lease: Mutex<Lease>,
     _lock: Option<Box<dyn Lock>>,
 }
 
@@ -48,8 +47,11 @@ pub struct Owner {
 struct State {
     /// Completed checkpoints that count and are kept.
     kept: BTreeMap<u64, Kept>,
-    /// Checkpoints begun, and what each may reuse.
+    /// Checkpoints begun, and what each goes on from.
     making: BTreeMap<u64, Arc<Base>>,
+    sizes: BTreeMap<Arc<str>, u64>,
+    /// The highest number that has been begun.
+    highest: u64,
 }
 
 /// What is known of a completed checkpoint.
@@ -60,21 +62,17 @@ pub(crate) struct Kept {
     pub(crate) damaged: bool,
 }
 
-/// The packs and chunks that a checkpoint names.
-#[derive(Debug, Default)]
-pub(crate) struct Base {
-    pub(crate) packs: BTreeSet<String>,
-    known: Arc<Known>,
-}
-
 /// A checkpoint in the making: gives out writers. Cloned freely.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    store: Arc<dyn Store>,
+    packs: Arc<Packs>,
     job: JobId,
     number: u64,
     token: u64,
+    compression: Compression,
     base: Arc<Base>,
+    /// Packs of which little counts: nothing in them is named again where it can be helped.
+    dying: Arc<BTreeSet<Arc<str>>>,
 }
 
 /// A checkpoint that has been published.
@@ -82,44 +80,34 @@ pub struct Checkpoint {
 pub struct Published {
     /// Bytes of its manifest.
     pub manifest_bytes: u64,
-    /// Bytes that a restore reads, the manifest left out.
+    /// Bytes that a restore reads at most, the manifest left out.
     pub full_bytes: u64,
     /// Bytes that it added to storage, the manifest among them.
     pub written_bytes: u64,
 }
 
 impl Owner {
-    /// Takes the job over. From here on nobody else's checkpoints count.
-    ///
-    /// # Errors
-    /// `Held` if a live process has it; `Invalid` if the id belongs to another name; `Damaged` if a
-    /// fence is; the storage fails.
-    pub fn claim(store: Arc<dyn Store>, claim: Claim) -> Result<Self> {
-        let job = claim.job;
-        let lock =
-            store.lock(&names::lock(job)).map_err(|error| name_holder(&store, job, error))?;
-        store.sweep(&format!("{job}/"))?;
-        let record = JobRecord { job_id: job, name: claim.name, created_ms: claim.now_ms };
-        record.create(&store)?;
-        let fences = Fences::read(&store, job)?;
-        let all = all_checkpoints(&store, job)?;
-        let counting = all.iter().filter(|listed| !claim.fresh && counts(&fences, listed));
-        let counting: Vec<Listed> = counting.cloned().collect();
-        let first = next_number(&store, job, &all, &fences)?;
-        let token = fences.newest().map_or(0, |fence| fence.token) + 1;
-        let newest = counting.last().cloned();
-        let fence = Fence {
-            token,
-            holder: claim.holder,
-            created_ms: claim.now_ms,
-            accepted: newest.as_ref().map(|listed| listed.checkpoint),
-            first,
-        };
-        Fences::create(&store, job, &fence)?;
-        let kept = counting.iter().map(|listed| (listed.checkpoint, keep(&store, job, listed)));
-        let state = State { kept: kept.collect(), making: BTreeMap::new() };
-        let state = Mutex::new(state);
-        Ok(Self { store, job, fence, accepted: newest, state, _lock: lock })
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        job: JobId,
+        opened: Opened,
+        accepted: Option<Listed>,
+        compression: Compression,
+    ) -> Self {
+        let Opened { fence, accepted: record, lease, kept, sizes, lock } = opened;
+        let highest = record.first - 1;
+        let state = State { kept, making: BTreeMap::new(), sizes, highest };
+        Self {
+            store,
+            job,
+            fence,
+            record,
+            accepted,
+            compression,
+            state: Mutex::new(state),
+            lease: Mutex::new(lease),
+            _lock: lock,
+        }
     }
 
     /// The fence token: grows with every owner.
@@ -129,10 +117,10 @@ impl Owner {
     }
 
     /// The number of this owner's first checkpoint: above every number of which there is a trace
-    /// under the job. (One that was given up without a trace may come again, under this token.)
+    /// under the job.
     #[must_use]
     pub fn first_checkpoint(&self) -> u64 {
-        self.fence.first
+        self.record.first
     }
 
     /// The checkpoint that this owner goes on from.
@@ -141,30 +129,76 @@ impl Owner {
         self.accepted.as_ref()
     }
 
-    /// Begins a checkpoint. What the newest completed one names can be reused, and is kept until
-    /// this one has been published or abandoned.
+    /// The savepoint that it was told to start from, if it does.
+    #[must_use]
+    pub fn savepoint(&self) -> Option<&str> {
+        self.record.savepoint.as_deref()
+    }
+
+    /// The newest completed checkpoint that can be read: what the next one may be based on.
+    #[must_use]
+    pub fn newest(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.kept.iter().rev().find(|(_, kept)| kept.base.is_some()).map(|(number, _)| *number)
+    }
+
+    /// Gives a sign of life: to be called three times within the lease. Learns of a successor early.
     ///
     /// # Errors
-    /// The number has been used.
-    pub fn begin(&self, checkpoint: u64) -> Result<Checkpoint> {
+    /// `Fenced` if another owner has taken over; the storage fails.
+    pub fn renew(&self, now_ms: u64) -> Result<()> {
+        self.fence.check(&self.store, self.job)?;
+        self.sign(|lease| lease.renewed_ms = now_ms)
+    }
+
+    fn sign(&self, change: impl FnOnce(&mut Lease)) -> Result<()> {
+        let highest = self.state.lock().highest;
+        let mut lease = self.lease.lock();
+        let mut next = Lease { sequence: lease.sequence + 1, highest, ..lease.clone() };
+        change(&mut next);
+        let given = next.give(&self.store, self.job);
+        // A sign whose outcome is in doubt is not given again: the next one has a number of its own.
+        *lease = next;
+        given
+    }
+
+    /// Begins a checkpoint. `base` is the completed one that it goes on from: entries written as
+    /// [`Changed`](crate::Contents::Changed) are changes since then, and what has not changed is
+    /// not written again. The base is kept until this checkpoint has been published or abandoned.
+    ///
+    /// # Errors
+    /// The number has been used; there is no such base, or it can't be read.
+    pub fn begin(&self, checkpoint: u64, base: Option<u64>) -> Result<Checkpoint> {
         let mut state = self.state.lock();
-        let used = state.kept.keys().next_back().is_some_and(|newest| checkpoint <= *newest);
-        if used || checkpoint < self.fence.first || state.making.contains_key(&checkpoint) {
+        if checkpoint < self.record.first || checkpoint <= state.highest {
             return Err(Error::invalid(format!("checkpoint {checkpoint} has been used")));
         }
-        let base = state.kept.values().rev().find_map(|kept| kept.base.clone()).unwrap_or_default();
+        let base = match base {
+            None => Arc::default(),
+            Some(number) => state.base(number).ok_or_else(|| {
+                Error::invalid(format!("checkpoint {number} can't be a base: it is not kept"))
+            })?,
+        };
+        let dying = plan::dying(&base.live_bytes(), &state.sizes);
         state.making.insert(checkpoint, Arc::clone(&base));
+        state.highest = checkpoint;
         Ok(Checkpoint {
-            store: Arc::clone(&self.store),
+            packs: Arc::new(Packs {
+                store: Arc::clone(&self.store),
+                folder: names::packs(self.job),
+                manifest: names::manifest(self.job, base.checkpoint),
+            }),
             job: self.job,
             number: checkpoint,
             token: self.fence.token,
+            compression: self.compression,
             base,
+            dying: Arc::new(dying),
         })
     }
 
     /// Publishes a checkpoint: this is the commit point. Everything that `written` names is durable
-    /// by then.
+    /// by then. A section that nobody has written is not in it.
     ///
     /// # Errors
     /// `Fenced` if another owner has taken over; `Unsettled` if the storage failed in a way that
@@ -177,30 +211,30 @@ impl Owner {
         metadata: Vec<u8>,
         now_ms: u64,
     ) -> Result<Published> {
-        let full_bytes = written.iter().map(|of| of.full_bytes).sum();
+        let base = self.state.lock().making.get(&checkpoint).cloned();
+        let base =
+            base.ok_or_else(|| Error::invalid(format!("checkpoint {checkpoint} is not begun")))?;
         let added: u64 = written.iter().map(|of| of.written_bytes).sum();
-        let (sections, base) = gather(written);
+        let sizes: Vec<(Arc<str>, u64)> =
+            written.iter().filter_map(|of| Some((of.pack.clone()?, of.written_bytes))).collect();
+        let sections = gather(&base, written)?;
+        let full_bytes = sections.values().flatten().map(live_bytes).sum();
         let manifest = Manifest {
             job_id: self.job,
             checkpoint,
             token: self.fence.token,
+            nonce: self.fence.nonce,
             created_ms: now_ms,
             full_bytes,
             written_bytes: added,
-            sections,
+            sections: sections.iter().map(section).collect(),
             metadata: Blob(metadata),
         };
         let bytes = manifest.encode()?;
         self.check_fence()?;
-        let path = names::manifest(self.job, checkpoint);
-        self.create_manifest(&path, &bytes)?;
+        self.create_manifest(checkpoint, &bytes)?;
         // It exists: from here on nothing of it is garbage, whatever else fails.
-        let kept = Kept { base: Some(Arc::new(base)), damaged: false };
-        {
-            let mut state = self.state.lock();
-            state.making.remove(&checkpoint);
-            state.kept.insert(checkpoint, kept);
-        }
+        self.keep(checkpoint, Base::new(checkpoint, sections), sizes);
         self.check_fence().map_err(|error| {
             let fenced = error.kind() == ErrorKind::Fenced;
             if fenced { error } else { unsettled(checkpoint, error) }
@@ -209,33 +243,32 @@ impl Owner {
         Ok(Published { manifest_bytes, full_bytes, written_bytes: added + manifest_bytes })
     }
 
+    fn keep(&self, checkpoint: u64, base: Base, sizes: Vec<(Arc<str>, u64)>) {
+        let kept = Kept { base: Some(Arc::new(base)), damaged: false };
+        let mut state = self.state.lock();
+        state.making.remove(&checkpoint);
+        state.kept.insert(checkpoint, kept);
+        state.sizes.extend(sizes);
+    }
+
     /// Creates the manifest, or sees to it that there is none.
-    fn create_manifest(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        let Err(error) = self.store.create(path, bytes) else {
+    fn create_manifest(&self, checkpoint: u64, bytes: &[u8]) -> Result<()> {
+        let path = names::manifest(self.job, checkpoint);
+        let Err(error) = create_own(&self.store, &path, bytes) else {
             return Ok(());
         };
         if error.kind() == ErrorKind::AlreadyExists {
             return Err(error);
         }
-        let number = names::manifest_checkpoint(path).unwrap_or_default();
-        self.store.delete(path).map_err(|error| unsettled(number, error))?;
+        if error.kind() == ErrorKind::Unsettled {
+            return Err(unsettled(checkpoint, error));
+        }
+        self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
         Err(error)
     }
 
-    /// Whether this is still the owner: no newer fence, and its own is the one it made. (Somebody
-    /// may have removed the whole folder and started anew.)
     fn check_fence(&self) -> Result<()> {
-        let token = self.fence.token;
-        let fences = self.store.list(&names::fences(self.job))?;
-        let newest = fences.iter().filter_map(|object| names::fence_token(&object.path)).max();
-        if newest == Some(token) && Fences::read_one(&self.store, self.job, token)? == self.fence {
-            return Ok(());
-        }
-        let text = format!(
-            "another process has taken over this job: token={token} newest_token={}",
-            newest.unwrap_or(0)
-        );
-        Err(Error::new(ErrorKind::Fenced, text))
+        self.fence.check(&self.store, self.job)
     }
 
     /// Gives a checkpoint up: what was written for it is garbage, never reused, and deleted. One
@@ -244,10 +277,18 @@ impl Owner {
     /// # Errors
     /// The storage fails; the next [`Owner::retain`] tries again.
     pub fn abandon(&self, checkpoint: u64) -> Result<()> {
-        self.state.lock().making.remove(&checkpoint);
+        let newest = {
+            let mut state = self.state.lock();
+            state.making.remove(&checkpoint);
+            state.highest == checkpoint
+        };
         let manifest = self.store.size(&names::manifest(self.job, checkpoint));
         if !manifest.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Ok(());
+        }
+        // A trace of the number must stay before the packs go: it is not given out again.
+        if newest {
+            self.sign(|_| {})?;
         }
         for object in self.store.list(&names::packs(self.job))? {
             let (_, name) = object.path.rsplit_once('/').unwrap_or_default();
@@ -270,14 +311,14 @@ impl Owner {
 
     /// Keeps the newest `count` completed checkpoints (at least one), and deletes the others, void
     /// ones, and packs that nobody names. Manifests go first, the oldest first; interrupted, it can
-    /// be done again. Nothing that a checkpoint in the making may name is touched. While a kept
-    /// checkpoint can't be read no pack is deleted, and one that is damaged is deleted only when
-    /// `count` newer ones are whole.
+    /// be done again. Nothing that a checkpoint in the making may name is touched, nor what a
+    /// reader has pinned. While a kept checkpoint can't be read no pack is deleted, and one that is
+    /// damaged is deleted only when `count` newer ones are whole.
     ///
     /// # Errors
     /// `Fenced` if another owner has taken over: then nothing is deleted. The storage fails; what
     /// has been deleted stays deleted.
-    pub fn retain(&self, count: usize) -> Result<Swept> {
+    pub fn retain(&self, count: usize, now_ms: u64) -> Result<Swept> {
         let packs = self.store.list(&names::packs(self.job))?;
         let manifests = self.store.list(&names::checkpoints(self.job))?;
         // What a later owner has made is in the lists only if its fence was there before.
@@ -286,8 +327,8 @@ impl Owner {
             manifests.iter().filter_map(|object| names::manifest_checkpoint(&object.path));
         let plan = {
             let mut state = self.state.lock();
-            let live: BTreeSet<String> =
-                state.making.values().flat_map(|base| base.packs.iter().cloned()).collect();
+            let bases = state.making.values();
+            let live = bases.flat_map(|base| base.packs.iter().cloned()).collect();
             let making = state.making.keys().copied().collect();
             let listed = retain::Listing { numbers: numbers.collect(), packs, live, making };
             let plan = retain::plan(&state.kept, listed, count.max(1));
@@ -299,10 +340,41 @@ impl Owner {
         for checkpoint in &plan.checkpoints {
             self.store.delete(&names::manifest(self.job, *checkpoint))?;
         }
-        for pack in &plan.packs {
-            self.store.delete(pack)?;
+        let checkpoints = plan.checkpoints.len();
+        Ok(Swept { checkpoints, packs: self.delete_packs(plan.packs, now_ms)? })
+    }
+
+    /// Deletes packs that no reader has pinned. Manifests are gone by now: a reader that comes later
+    /// finds none.
+    fn delete_packs(&self, packs: Vec<String>, now_ms: u64) -> Result<usize> {
+        if packs.is_empty() {
+            return Ok(0);
         }
-        Ok(Swept { checkpoints: plan.checkpoints.len(), packs: plan.packs.len() })
+        let pinned = pin::highest(&self.store, self.job, now_ms)?;
+        let mut deleted = 0;
+        for path in packs {
+            let (_, name) = path.rsplit_once('/').unwrap_or_default();
+            if names::pack_checkpoint(name).is_some_and(|number| number <= pinned) {
+                continue;
+            }
+            self.store.delete(&path)?;
+            self.state.lock().sizes.remove(name);
+            deleted += 1;
+        }
+        Ok(deleted)
+    }
+}
+
+impl Drop for Owner {
+    /// The next start need not wait. If this fails, it waits for the lease to run out.
+    fn drop(&mut self) {
+        self.sign(|lease| lease.released = true).ok();
+    }
+}
+
+impl State {
+    fn base(&self, number: u64) -> Option<Arc<Base>> {
+        self.kept.get(&number)?.base.clone()
     }
 }
 
@@ -316,84 +388,72 @@ pub struct Swept {
 }
 
 impl Checkpoint {
-    /// A writer; each label once. A label has 1 to 100 of `a-z`, `0-9` and `-`.
+    /// The completed checkpoint that this one goes on from.
+    #[must_use]
+    pub fn base(&self) -> Option<u64> {
+        (self.base.checkpoint > 0).then_some(self.base.checkpoint)
+    }
+
+    /// A writer; each label once. A label has 1 to 100 of `a-z`, `0-9` and `-`, and is not `merge`.
     ///
     /// # Errors
     /// The label doesn't fit.
     pub fn writer(&self, label: &str) -> Result<PackWriter> {
-        let name = names::pack_name(self.number, self.token, label)?;
-        Ok(PackWriter::new(Arc::clone(&self.store), self.job, &name, Arc::clone(&self.base.known)))
-    }
-}
-
-/// Runs by section, and what they name.
-fn gather(written: Vec<Written>) -> (Vec<Section>, Base) {
-    let mut sections: BTreeMap<String, Vec<RunRef>> = BTreeMap::new();
-    let mut packs = BTreeSet::new();
-    let mut known = Known::new();
-    for of in written {
-        for (name, runs) in of.sections {
-            packs.extend(runs.iter().map(|run| run.pack.clone()));
-            sections.entry(name).or_default().extend(runs);
+        if label == MERGE_LABEL {
+            return Err(Error::invalid(format!("the label {label:?} is the crate's own")));
         }
-        packs.extend(of.known.iter().map(|(_, place)| place.pack.to_string()));
-        known.extend(of.known);
+        self.pack(label)
     }
-    let sections = sections.into_iter().map(|(name, runs)| Section { name, runs }).collect();
-    (sections, Base { packs, known: Arc::new(known) })
-}
 
-fn keep(store: &Arc<dyn Store>, job: JobId, listed: &Listed) -> Kept {
-    let opened = Snapshot::open(store, job, listed.checkpoint);
-    let base = opened.and_then(|snapshot| base_of(&snapshot)).map(Arc::new);
-    Kept { damaged: base.is_err(), base: base.ok() }
-}
-
-/// What a checkpoint names, from its indexes.
-fn base_of(snapshot: &Snapshot) -> Result<Base> {
-    let mut packs = BTreeSet::new();
-    let mut known = Known::new();
-    for run in snapshot.all_sections().iter().flat_map(|section| &section.runs) {
-        packs.insert(run.pack.clone());
-        let index = snapshot.index(run)?;
-        packs.extend(index.packs.iter().cloned());
-        let names: Vec<Arc<str>> = index.packs.iter().map(|name| name.as_str().into()).collect();
-        known.extend(index.chunks.iter().filter_map(|chunk| {
-            let place = Place {
-                pack: names.get(chunk.pack).cloned()?,
-                offset: chunk.offset,
-                stored_bytes: chunk.stored_bytes,
-                plain_bytes: chunk.plain_bytes,
-            };
-            Some((chunk.hash, place))
-        }));
+    fn pack(&self, label: &str) -> Result<PackWriter> {
+        let name = names::pack_name(self.number, self.token, label)?;
+        let (base, dying) = (Arc::clone(&self.base), Arc::clone(&self.dying));
+        let look_up = move |section: &str| {
+            base.sections.get(section).map_or_else(Arc::default, |of| of.known(&dying))
+        };
+        let path = names::pack(self.job, &name);
+        let store = Arc::clone(&self.packs.store);
+        Ok(PackWriter::new(store, path, self.compression, Box::new(look_up)))
     }
-    Ok(Base { packs, known: Arc::new(known) })
+
+    /// Does a share of the work that keeps reading quick and space bounded: merges runs of the base,
+    /// writes parts of it again (the bounds are in [`crate`]'s page), once for each
+    /// checkpoint that writes changes. To be published with the rest. May take as long as writing some
+    /// five times the changes; may run beside writers.
+    ///
+    /// # Errors
+    /// The base is damaged, or storage fails. The checkpoint may be published without it.
+    pub fn merge(&self) -> Result<Written> {
+        let mut writer = self.pack(MERGE_LABEL)?;
+        let sections = self.base.sections.iter();
+        let sections = sections.map(|(name, section)| (name.as_str(), &section.runs[..]));
+        for task in plan::plan(sections, self.changed_bytes()) {
+            merge::merge(&self.packs, &self.base, &self.dying, &mut writer, task)?;
+        }
+        merge::relocate_all(&self.packs, &self.base, &self.dying, &mut writer)?;
+        writer.finish()
+    }
+
+    /// Bytes of the changes that came with the base.
+    fn changed_bytes(&self) -> u64 {
+        let runs = self.base.sections.values().flat_map(|section| &section.runs);
+        let own = runs.filter(|live| {
+            let made = names::pack_checkpoint(&live.run.pack);
+            live.run.merged == 1 && made == Some(self.base.checkpoint)
+        });
+        own.map(|live| live.run.full_bytes).sum()
+    }
 }
 
-/// One above every number under the job: manifests, void ones too, packs, and what fences began
-/// with.
-fn next_number(store: &Arc<dyn Store>, job: JobId, all: &[Listed], fences: &Fences) -> Result<u64> {
-    let packs = store.list(&names::packs(job))?;
-    let of_pack = |path: &str| names::pack_checkpoint(path.rsplit_once('/')?.1);
-    let seen = packs.iter().filter_map(|object| of_pack(&object.path));
-    let seen = seen.chain(all.iter().map(|listed| listed.checkpoint));
-    let seen = seen.max().map_or(1, |number| number + 1);
-    Ok(fences.newest().map_or(seen, |fence| seen.max(fence.first)))
+fn live_bytes(live: &LiveRun) -> u64 {
+    live.pieces().map(|(_, _, bytes)| bytes).sum()
+}
+
+fn section((name, runs): (&String, &Vec<LiveRun>)) -> Section {
+    Section { name: name.clone(), runs: runs.iter().map(|live| live.run.clone()).collect() }
 }
 
 fn unsettled(checkpoint: u64, error: Error) -> Error {
     let text = format!("whether checkpoint {checkpoint} exists is not known");
     Error::new(ErrorKind::Unsettled, text).because(error)
-}
-
-/// Says who holds the job.
-fn name_holder(store: &Arc<dyn Store>, job: JobId, error: Error) -> Error {
-    if error.kind() != ErrorKind::Held {
-        return error;
-    }
-    let fences = Fences::read(store, job).unwrap_or_default();
-    let holder = fences.newest().map_or("somebody", |fence| fence.holder.as_str());
-    let text = format!("the job is being run by {holder}: stop that first");
-    Error::new(ErrorKind::Held, text).because(error)
 }

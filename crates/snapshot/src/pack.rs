@@ -1,23 +1,20 @@
-//! Packs: what one writer adds to storage for one checkpoint: chunks that are new, and the index
-//! of each of its runs.
+//! Packs: what one writer adds to storage for one checkpoint: chunks that are new, and filter and
+//! index of each of its runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::chunk::{self, Value};
+use crate::block::Compressor;
+use crate::chunk::{self, ChunkWriter, Cut, Value};
 use crate::hash::{Blob, Hash};
-use crate::index::{ChunkRef, RunIndex};
-use crate::job::JobId;
+use crate::index::{ChunkRef, FilterRef, RunIndex};
 use crate::manifest::RunRef;
-use crate::names;
+use crate::ranges::KeyRange;
 use crate::store::{Store, Upload};
-use crate::{Error, Result};
+use crate::{Compression, Error, Result, filter};
 
 /// Magic and version.
 pub(crate) const PACK_HEADER: [u8; 6] = *b"SLPK\x01\x00";
-
-/// Before the stored bytes of a chunk: how they are compressed. Only "not at all" is known.
-pub(crate) const COMPRESSION_NONE: u8 = 0;
 
 /// Bytes are handed to storage in pieces of about this size.
 const WRITE_BYTES: usize = 1 << 20;
@@ -31,16 +28,53 @@ pub(crate) struct Place {
     pub(crate) plain_bytes: u32,
 }
 
-/// Chunks by name: those that may be reused.
-pub(crate) type Known = BTreeMap<Hash, Place>;
+/// What is there already and may be named again: chunks, filters and indexes by their hash.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) chunks: BTreeMap<Hash, Place>,
+    pub(crate) others: BTreeMap<Hash, Place>,
+}
+
+/// What a writer's entries of a section are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// All that the writer's part of the section has.
+    All,
+    /// What has changed since the base: entries put, and keys deleted.
+    Changed,
+}
+
+/// A run, and where its chunks are.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveRun {
+    pub(crate) run: RunRef,
+    pub(crate) index: Arc<RunIndex>,
+}
+
+/// A section as one writer has written it.
+#[derive(Debug)]
+pub(crate) struct WrittenSection {
+    pub(crate) name: String,
+    pub(crate) contents: Contents,
+    pub(crate) runs: Vec<LiveRun>,
+}
+
+/// What a merge makes of the base's runs. Runs are known by their place in their section there.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Within the range, what these runs say is said by others.
+    Replace { section: String, range: KeyRange, runs: Vec<usize>, by: Vec<LiveRun> },
+    /// The run is elsewhere now.
+    Move { section: String, run: usize, to: LiveRun },
+}
 
 /// What a writer has added, to be named by a manifest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Written {
-    pub(crate) sections: Vec<(String, Vec<RunRef>)>,
-    pub(crate) known: Vec<(Hash, Place)>,
-    /// Bytes that a restore reads: chunks and indexes.
-    pub full_bytes: u64,
+    pub(crate) sections: Vec<WrittenSection>,
+    pub(crate) changes: Vec<Change>,
+    /// The pack, if it has a byte.
+    pub(crate) pack: Option<Arc<str>>,
     /// Bytes added to storage.
     pub written_bytes: u64,
     /// Chunks of all runs.
@@ -49,19 +83,34 @@ pub struct Written {
     pub reused_chunks: u64,
 }
 
+impl Written {
+    /// Bytes that a reader of these runs reads at most.
+    #[must_use]
+    pub fn full_bytes(&self) -> u64 {
+        let runs = self.sections.iter().flat_map(|section| &section.runs);
+        runs.map(|live| live.run.full_bytes).sum()
+    }
+}
+
+/// Gives what is known of a section's chunks.
+pub(crate) type LookUp = dyn Fn(&str) -> Arc<Known> + Send;
+
 /// Writes the runs of one subtask for one checkpoint.
 pub struct PackWriter {
     store: Arc<dyn Store>,
-    job: JobId,
+    /// The full path.
+    path: String,
     name: Arc<str>,
-    known: Arc<Known>,
+    look_up: Box<LookUp>,
     /// Chunks that this pack has added.
-    own: Known,
+    own: BTreeMap<Hash, Place>,
+    compressor: Compressor,
     /// `None` until the first byte: a pack without a byte is never made.
     upload: Option<Box<dyn Upload>>,
+    /// Bytes that have not been handed to storage yet; those of the chunk in the making are the last.
     buffer: Vec<u8>,
-    /// Bytes of the pack so far, the buffer's included.
-    offset: u64,
+    /// Bytes of the pack before the buffer's.
+    flushed: u64,
     written: Written,
 }
 
@@ -72,49 +121,68 @@ impl std::fmt::Debug for PackWriter {
 }
 
 impl PackWriter {
-    pub(crate) fn new(store: Arc<dyn Store>, job: JobId, name: &str, known: Arc<Known>) -> Self {
-        let written = Written {
-            sections: Vec::new(),
-            known: Vec::new(),
-            full_bytes: 0,
-            written_bytes: 0,
-            chunks: 0,
-            reused_chunks: 0,
-        };
+    /// A writer of the pack at `path`, whose last part is its name.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        path: String,
+        compression: Compression,
+        look_up: Box<LookUp>,
+    ) -> Self {
+        let name = path.rsplit_once('/').map_or(&path[..], |(_, name)| name).into();
         Self {
             store,
-            job,
-            name: name.into(),
-            known,
-            own: Known::new(),
+            path,
+            name,
+            look_up,
+            own: BTreeMap::new(),
+            compressor: Compressor::new(compression),
             upload: None,
             buffer: Vec::new(),
-            offset: 0,
-            written,
+            flushed: 0,
+            written: Written::default(),
         }
     }
 
-    /// Begins a run of the section of this name. `metadata` goes into the manifest with it.
+    /// Begins a section: one run, or several where it is long. `metadata` goes into the manifest
+    /// with each.
+    ///
+    /// Every section that a checkpoint is to have must be begun by some writer, even if nothing in
+    /// it has changed; and all writers of a section must say the same of its contents.
     ///
     /// # Errors
     /// The name is empty or longer than 1,024 bytes.
-    pub fn section(&mut self, name: &str, metadata: Vec<u8>) -> Result<RunWriter<'_>> {
+    pub fn section(
+        &mut self,
+        name: &str,
+        contents: Contents,
+        metadata: Vec<u8>,
+    ) -> Result<RunWriter<'_>> {
         if name.is_empty() || name.len() > 1024 {
             return Err(Error::invalid(format!("a section's name has 1 to 1,024 bytes: {name:?}")));
         }
-        Ok(RunWriter {
-            pack: self,
-            section: name.to_owned(),
-            metadata,
-            plain: Vec::with_capacity(2 * chunk::MIN_BYTES),
-            entries: 0,
-            chunk_first: Vec::new(),
-            first: None,
-            last: Vec::new(),
-            index: RunIndex::default(),
-            entry_count: 0,
-            full_bytes: 0,
-        })
+        let known = (self.look_up)(name);
+        let merged = u32::from(contents == Contents::Changed);
+        let section = WrittenSection { name: name.to_owned(), contents, runs: Vec::new() };
+        let [phase, ..] = Hash::of(self.name.as_bytes()).0;
+        let phase = (contents == Contents::All).then_some(phase);
+        Ok(RunWriter { phase, ..RunWriter::new(self, section, known, merged, metadata) })
+    }
+
+    /// The same for runs that are merged from others.
+    pub(crate) fn merge(
+        &mut self,
+        name: &str,
+        merged: u32,
+        metadata: Vec<u8>,
+        known: Arc<Known>,
+    ) -> RunWriter<'_> {
+        let section =
+            WrittenSection { name: name.to_owned(), contents: Contents::All, runs: Vec::new() };
+        RunWriter::new(self, section, known, merged, metadata)
+    }
+
+    pub(crate) fn change(&mut self, change: Change) {
+        self.written.changes.push(change);
     }
 
     /// Makes the pack durable.
@@ -125,25 +193,36 @@ impl PackWriter {
         self.flush()?;
         if let Some(upload) = self.upload.take() {
             self.written.written_bytes = upload.finish()?;
+            self.written.pack = Some(Arc::clone(&self.name));
         }
         Ok(self.written)
     }
 
-    /// Adds bytes, and says where they begin.
-    fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
-        if self.offset == 0 {
+    /// Where the next byte of the buffer will be in it.
+    fn begin_piece(&mut self) -> usize {
+        if self.flushed == 0 && self.buffer.is_empty() {
+            self.buffer.reserve(WRITE_BYTES + 2 * chunk::MAX_BYTES);
             self.buffer.extend_from_slice(&PACK_HEADER);
-            self.offset = PACK_HEADER.len() as u64;
         }
-        let begin = self.offset;
-        for part in parts {
-            self.buffer.extend_from_slice(part);
-            self.offset += part.len() as u64;
-        }
+        self.buffer.len()
+    }
+
+    /// Takes back what the piece begun there has added.
+    fn drop_piece(&mut self, start: usize) {
+        // Nothing but a header is no pack.
+        let header_only = self.flushed == 0 && start == PACK_HEADER.len();
+        self.buffer.truncate(if header_only { 0 } else { start });
+    }
+
+    fn keep_piece(&mut self, start: usize) -> Result<Place> {
+        let offset = self.flushed + start as u64;
+        let stored_bytes = u32::try_from(self.buffer.len() - start)
+            .map_err(|_| Error::invalid("a piece of a pack is too large"))?;
         if self.buffer.len() >= WRITE_BYTES {
             self.flush()?;
         }
-        Ok(begin)
+        let pack = Arc::clone(&self.name);
+        Ok(Place { pack, offset, stored_bytes, plain_bytes: stored_bytes })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -152,57 +231,133 @@ impl PackWriter {
         }
         let upload = match &mut self.upload {
             Some(upload) => upload,
-            None => self.upload.insert(self.store.put(&names::pack(self.job, &self.name))?),
+            None => self.upload.insert(self.store.put(&self.path)?),
         };
         upload.write(&self.buffer)?;
+        self.flushed += self.buffer.len() as u64;
         self.buffer.clear();
+        // One very large chunk must not be paid for ever after.
+        self.buffer.shrink_to(4 * WRITE_BYTES);
         Ok(())
     }
 
-    /// The place of a chunk of these bytes: where it is already, or where it is put now.
-    fn place(&mut self, plain: &[u8]) -> Result<(Hash, Place)> {
-        let hash = Hash::of(plain);
+    /// Ends the chunk whose plain bytes begin behind `start`: where it is already, or where it is
+    /// put now.
+    fn place_chunk(&mut self, start: usize, known: &Known) -> Result<(Hash, Place)> {
+        let plain = self.buffer.get(start + 1..).unwrap_or_default();
         let plain_bytes = u32::try_from(plain.len())
             .map_err(|_| Error::invalid("an entry is too large for a chunk"))?;
+        let hash = Hash::of(plain);
         self.written.chunks += 1;
-        if let Some(place) = self.own.get(&hash).or_else(|| self.known.get(&hash)) {
+        if let Some(place) = self.own.get(&hash).or_else(|| known.chunks.get(&hash)) {
+            let place = place.clone();
             if place.plain_bytes != plain_bytes {
-                let text = format!("two contents have the name {hash}");
-                return Err(Error::damaged(
-                    &self.store.describe(&names::pack(self.job, &place.pack)),
-                    text,
-                ));
+                let text = format!("two contents have the name {hash}: one is in {}", place.pack);
+                return Err(Error::damaged(&self.store.describe(&self.path), text));
             }
             self.written.reused_chunks += 1;
-            return Ok((hash, place.clone()));
+            self.drop_piece(start);
+            return Ok((hash, place));
         }
-        let offset = self.append(&[&[COMPRESSION_NONE], plain])?;
-        let stored_bytes = plain_bytes + 1;
-        let place = Place { pack: Arc::clone(&self.name), offset, stored_bytes, plain_bytes };
+        self.compressor.store(&mut self.buffer, start)?;
+        let place = Place { plain_bytes, ..self.keep_piece(start)? };
         self.own.insert(hash, place.clone());
         Ok((hash, place))
     }
+
+    /// Appends the stored form of a chunk as it was elsewhere.
+    pub(crate) fn copy_chunk(&mut self, stored: &[u8], plain_bytes: u32) -> Result<Place> {
+        let start = self.begin_piece();
+        self.buffer.extend_from_slice(stored);
+        Ok(Place { plain_bytes, ..self.keep_piece(start)? })
+    }
+
+    /// A filter or an index: where it is already, or where it is put now.
+    pub(crate) fn place_other(&mut self, bytes: &[u8], known: &Known) -> Result<(Hash, Place)> {
+        let hash = Hash::of(bytes);
+        if let Some(place) = known.others.get(&hash) {
+            return Ok((hash, place.clone()));
+        }
+        let start = self.begin_piece();
+        self.buffer.extend_from_slice(bytes);
+        Ok((hash, self.keep_piece(start)?))
+    }
+
+    /// The run with this index, which is put where it belongs.
+    pub(crate) fn place_index(
+        &mut self,
+        mut run: RunRef,
+        index: RunIndex,
+        known: &Known,
+    ) -> Result<LiveRun> {
+        let encoded = index.encode();
+        let (hash, place) = self.place_other(&encoded, known)?;
+        run.pack = place.pack.to_string();
+        run.index_offset = place.offset;
+        run.index_bytes = place.stored_bytes;
+        run.index_hash = hash;
+        let chunks = index.chunks.iter().map(|chunk| u64::from(chunk.stored_bytes));
+        let filter = index.filter.as_ref().map_or(0, |filter| u64::from(filter.bytes));
+        run.full_bytes = chunks.sum::<u64>() + filter + u64::from(run.index_bytes);
+        Ok(LiveRun { run, index: Arc::new(index) })
+    }
 }
 
-/// Writes one run: entries in ascending order of their keys.
+/// Writes entries in ascending order of their keys.
 #[derive(Debug)]
 pub struct RunWriter<'a> {
     pack: &'a mut PackWriter,
-    section: String,
+    section: WrittenSection,
+    known: Arc<Known>,
+    merged: u32,
     metadata: Vec<u8>,
-    /// The chunk in the making.
-    plain: Vec<u8>,
-    entries: u32,
+    /// Bases that are written at the same time shall not all be rewritten at the same time.
+    phase: Option<u8>,
+    /// Where the chunk in the making begins in the pack's buffer, if there is one.
+    start: Option<usize>,
+    chunk: ChunkWriter,
     chunk_first: Vec<u8>,
-    first: Option<Vec<u8>>,
-    /// The key before.
+    /// The key before, and whether there is one.
     last: Vec<u8>,
-    index: RunIndex,
-    entry_count: u64,
-    full_bytes: u64,
+    begun: bool,
+    run: RunInMaking,
 }
 
-impl RunWriter<'_> {
+#[derive(Debug, Default)]
+struct RunInMaking {
+    index: RunIndex,
+    prints: Vec<u64>,
+    /// As the cut rule counts.
+    counted: u64,
+    plain_bytes: u64,
+    entry_count: u64,
+    tombstone_count: u64,
+}
+
+impl<'a> RunWriter<'a> {
+    fn new(
+        pack: &'a mut PackWriter,
+        section: WrittenSection,
+        known: Arc<Known>,
+        merged: u32,
+        metadata: Vec<u8>,
+    ) -> Self {
+        Self {
+            pack,
+            section,
+            known,
+            merged,
+            metadata,
+            phase: None,
+            start: None,
+            chunk: ChunkWriter::default(),
+            chunk_first: Vec::new(),
+            last: Vec::new(),
+            begun: false,
+            run: RunInMaking::default(),
+        }
+    }
+
     /// Adds a key and its value.
     ///
     /// # Errors
@@ -212,111 +367,160 @@ impl RunWriter<'_> {
         self.push_value(key, Value::Put(value))
     }
 
-    fn push_value(&mut self, key: &[u8], value: Value<'_>) -> Result<()> {
-        self.check(key, value)?;
+    /// Adds a key that has no value any more.
+    ///
+    /// # Errors
+    /// As [`RunWriter::push`]; the section has been begun as all that there is.
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        if self.merged == 0 {
+            let text = format!(
+                "a deletion is a change, and section `{}` was begun as all that there is",
+                self.section.name
+            );
+            return Err(Error::invalid(text));
+        }
+        self.push_value(key, Value::Tombstone)
+    }
+
+    #[inline]
+    pub(crate) fn push_value(&mut self, key: &[u8], value: Value<'_>) -> Result<()> {
+        let shared = self.check(key, value)?;
         let entry_bytes = chunk::entry_bytes(key, value);
-        if chunk::cuts(self.plain.len(), key, entry_bytes) {
-            self.close_chunk()?;
+        match chunk::cut(self.run.counted, self.chunk.counted, key, entry_bytes) {
+            Cut::No => {}
+            Cut::Chunk => self.close_chunk()?,
+            Cut::Run => {
+                self.close_chunk()?;
+                self.close_run()?;
+            }
         }
-        if self.entries == 0 {
-            self.chunk_first.clear();
-            self.chunk_first.extend_from_slice(key);
-        }
-        chunk::put_entry(&mut self.plain, key, value);
-        self.entries += 1;
-        self.entry_count += 1;
-        self.last.clear();
-        self.last.extend_from_slice(key);
+        let start = match self.start {
+            Some(start) => start,
+            None => self.open_chunk(key),
+        };
+        self.chunk.push(&mut self.pack.buffer, start + 1, key, shared, value);
+        self.chunk.counted += entry_bytes;
+        self.run.prints.push(filter::print(key));
+        self.last.truncate(shared);
+        self.last.extend_from_slice(key.get(shared..).unwrap_or_default());
         Ok(())
     }
 
-    fn check(&mut self, key: &[u8], value: Value<'_>) -> Result<()> {
+    /// What the key shares with the one before, if the entry may come after it.
+    #[inline]
+    fn check(&mut self, key: &[u8], value: Value<'_>) -> Result<usize> {
         let value_bytes = match value {
             Value::Put(value) => value.len(),
             Value::Tombstone => 0,
         };
         if key.len() > chunk::MAX_KEY_BYTES || value_bytes > chunk::MAX_VALUE_BYTES {
-            let text = format!(
-                "an entry of section `{}` is too large: key_bytes={} value_bytes={value_bytes}",
-                self.section,
-                key.len()
-            );
+            return Err(self.too_large(key.len(), value_bytes));
+        }
+        let shared = chunk::shared_bytes(&self.last, key);
+        if self.begun && key.get(shared..) <= self.last.get(shared..) {
+            let text =
+                format!("entries of section `{}` are not in ascending order", self.section.name);
             return Err(Error::invalid(text));
         }
-        match &self.first {
-            None => self.first = Some(key.to_vec()),
-            Some(_) if key <= &self.last[..] => {
-                let text =
-                    format!("entries of section `{}` are not in ascending order", self.section);
-                return Err(Error::invalid(text));
-            }
-            Some(_) => {}
-        }
-        Ok(())
+        self.begun = true;
+        Ok(shared)
+    }
+
+    fn too_large(&self, key_bytes: usize, value_bytes: usize) -> Error {
+        Error::invalid(format!(
+            "an entry of section `{}` is too large: key_bytes={key_bytes} value_bytes={value_bytes}",
+            self.section.name
+        ))
+    }
+
+    fn open_chunk(&mut self, key: &[u8]) -> usize {
+        let start = self.pack.begin_piece();
+        // How it is compressed is known when it is whole.
+        self.pack.buffer.push(0);
+        self.start = Some(start);
+        self.chunk_first.clear();
+        self.chunk_first.extend_from_slice(key);
+        start
     }
 
     fn close_chunk(&mut self) -> Result<()> {
-        if self.entries == 0 {
+        let Some(start) = self.start.take() else {
             return Ok(());
-        }
-        let (hash, place) = self.pack.place(&self.plain)?;
-        let pack = self.pack_number(&place.pack);
-        self.index.chunks.push(ChunkRef {
+        };
+        let (entries, tombstones) = (self.chunk.entries, self.chunk.tombstones);
+        self.run.counted += self.chunk.counted as u64;
+        self.chunk.finish(&mut self.pack.buffer);
+        let (hash, place) = self.pack.place_chunk(start, &self.known)?;
+        let pack = self.run.index.pack_number(&place.pack);
+        self.run.index.chunks.push(ChunkRef {
             pack,
             offset: place.offset,
             stored_bytes: place.stored_bytes,
             plain_bytes: place.plain_bytes,
-            entries: self.entries,
+            entries,
+            tombstones,
             hash,
-            first_key: std::mem::take(&mut self.chunk_first),
+            first_key: self.chunk_first.as_slice().into(),
         });
-        self.full_bytes += u64::from(place.stored_bytes);
-        self.pack.written.known.push((hash, place));
-        self.plain.clear();
-        self.entries = 0;
+        self.run.plain_bytes += u64::from(place.plain_bytes);
+        self.run.entry_count += u64::from(entries);
+        self.run.tombstone_count += u64::from(tombstones);
         Ok(())
     }
 
-    fn pack_number(&mut self, name: &str) -> usize {
-        let packs = &mut self.index.packs;
-        // Runs of chunks tend to be in one pack, and there are few packs: the last one first.
-        packs.iter().rposition(|pack| pack == name).unwrap_or_else(|| {
-            packs.push(name.to_owned());
-            packs.len() - 1
-        })
+    fn close_run(&mut self) -> Result<()> {
+        let mut run = std::mem::take(&mut self.run);
+        let Some(first) = run.index.chunks.first() else {
+            return Ok(());
+        };
+        let range = KeyRange::spanning(&first.first_key, &self.last);
+        if run.index.chunks.len() > 1 {
+            let (hash, place) =
+                self.pack.place_other(&filter::encode(&run.prints), &self.known)?;
+            let pack = run.index.pack_number(&place.pack);
+            let bytes = place.stored_bytes;
+            run.index.filter = Some(FilterRef { pack, offset: place.offset, bytes, hash });
+        }
+        let reference = RunRef {
+            ranges: vec![range],
+            pack: String::new(),
+            index_offset: 0,
+            index_bytes: 0,
+            index_hash: Hash([0; 32]),
+            entry_count: run.entry_count,
+            tombstone_count: run.tombstone_count,
+            plain_bytes: run.plain_bytes,
+            full_bytes: 0,
+            merged: self.merged,
+            phase: self.phase.map_or(0, |phase| phase.wrapping_add(self.golden())),
+            metadata: Blob(self.metadata.clone()),
+        };
+        let run = self.pack.place_index(reference, run.index, &self.known)?;
+        self.section.runs.push(run);
+        Ok(())
     }
 
-    /// Ends the run. A run without entries leaves no trace but the section's name.
+    /// The golden ratio's multiples spread most evenly, however many there are.
+    fn golden(&self) -> u8 {
+        let count = u8::try_from(self.section.runs.len() % 256).unwrap_or(0);
+        count.wrapping_mul(158)
+    }
+
+    /// Ends the section. One without entries leaves no trace but its name.
     ///
     /// # Errors
     /// Storage fails.
     pub fn finish(mut self) -> Result<()> {
         self.close_chunk()?;
-        let runs = match self.first.take() {
-            None => Vec::new(),
-            Some(first) => vec![self.put_index(first)?],
-        };
-        self.pack.written.sections.push((self.section, runs));
+        self.close_run()?;
+        self.pack.written.sections.push(self.section);
         Ok(())
     }
 
-    fn put_index(&mut self, first: Vec<u8>) -> Result<RunRef> {
-        let encoded = self.index.encode();
-        let index_bytes = u32::try_from(encoded.len())
-            .map_err(|_| Error::invalid("a run has too many chunks"))?;
-        let index_offset = self.pack.append(&[&encoded])?;
-        let full_bytes = self.full_bytes + u64::from(index_bytes);
-        self.pack.written.full_bytes += full_bytes;
-        Ok(RunRef {
-            pack: self.pack.name.to_string(),
-            index_offset,
-            index_bytes,
-            index_hash: Hash::of(&encoded),
-            entry_count: self.entry_count,
-            full_bytes,
-            first_key: Blob(first),
-            last_key: Blob(std::mem::take(&mut self.last)),
-            metadata: Blob(std::mem::take(&mut self.metadata)),
-        })
+    /// Ends runs that are merged from others.
+    pub(crate) fn finish_merge(mut self) -> Result<Vec<LiveRun>> {
+        self.close_chunk()?;
+        self.close_run()?;
+        Ok(self.section.runs)
     }
 }

@@ -1,6 +1,7 @@
 //! What to delete: a pure plan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::names;
 use crate::owner::Kept;
@@ -13,7 +14,7 @@ pub(crate) struct Listing {
     /// All packs.
     pub(crate) packs: Vec<Object>,
     /// Packs that checkpoints in the making may name besides their own.
-    pub(crate) live: BTreeSet<String>,
+    pub(crate) live: BTreeSet<Arc<str>>,
     /// Checkpoints in the making.
     pub(crate) making: BTreeSet<u64>,
 }
@@ -28,8 +29,8 @@ pub(crate) struct Deletion {
 }
 
 /// Checkpoints that are void, and those older than the newest `count` whole ones (`count` is at
-/// least 1; where there are fewer, none is old); and packs that nothing left names. No pack is deleted while something that is left can't
-/// be read.
+/// least 1; where there are fewer, none is old); and packs that nothing left names. No pack is
+/// deleted while something that is left can't be read.
 pub(crate) fn plan(kept: &BTreeMap<u64, Kept>, listing: Listing, count: usize) -> Deletion {
     let whole = kept.iter().filter(|(_, kept)| !kept.damaged).map(|(number, _)| *number);
     let oldest = whole.rev().nth(count - 1);

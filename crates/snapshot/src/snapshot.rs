@@ -1,27 +1,31 @@
 //! Reading a checkpoint: every byte is hashed before it is believed.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::bytes::Cursor;
-use crate::chunk::{self, Value};
-use crate::hash::Hash;
-use crate::index::{ChunkRef, RunIndex};
+use crate::cache::ChunkCache;
+use crate::chunk::Value;
+use crate::filter;
 use crate::job::JobId;
-use crate::manifest::{self, Manifest, RunRef, Section};
+use crate::manifest::{self, Manifest, Section};
 use crate::names;
-use crate::pack::COMPRESSION_NONE;
+use crate::ranges::KeyRange;
+use crate::run::{Found, OpenRun, Packs};
+use crate::scan::{Scan, Slice, VisitValue};
 use crate::store::Store;
 use crate::{Error, Result};
 
-/// A published checkpoint, opened for reading.
+/// Verified chunks that an opened checkpoint keeps, unless it is told otherwise.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// A published checkpoint or a savepoint, opened for reading. Clones share what has been read.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    store: Arc<dyn Store>,
-    job: JobId,
-    manifest: Manifest,
+    packs: Arc<Packs>,
+    manifest: Arc<Manifest>,
+    /// For each section its runs, the oldest first.
+    runs: Arc<Vec<Vec<Arc<OpenRun>>>>,
+    cache: Arc<ChunkCache>,
 }
 
 /// Takes one entry; `Break` ends the visit.
@@ -34,24 +38,44 @@ impl Snapshot {
     /// `NotFound`, `Damaged`, or `Unsupported`; the text names the manifest.
     pub fn open(store: &Arc<dyn Store>, job: JobId, checkpoint: u64) -> Result<Self> {
         let path = names::manifest(job, checkpoint);
-        let object = store.describe(&path);
-        let bytes = store.size(&path)?;
-        if bytes > manifest::MAX_BYTES {
-            return Err(Error::damaged(
-                &object,
-                format!("it has {bytes} bytes, more than any manifest"),
-            ));
-        }
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let manifest = Manifest::decode(&store.read(&path, 0, len)?, &object)?;
+        let manifest = read_manifest(store, &path)?;
         if manifest.job_id != job || manifest.checkpoint != checkpoint {
             let what = format!(
                 "it is the manifest of checkpoint {} of job {}",
                 manifest.checkpoint, manifest.job_id
             );
-            return Err(Error::damaged(&object, what));
+            return Err(Error::damaged(&store.describe(&path), what));
         }
-        Ok(Self { store: Arc::clone(store), job, manifest })
+        Ok(Self::new(store, names::packs(job), path, manifest))
+    }
+
+    /// Opens the savepoint whose folder is `folder` of this store; with `""` the store itself is the
+    /// folder.
+    ///
+    /// # Errors
+    /// As [`Snapshot::open`].
+    pub fn open_savepoint(store: &Arc<dyn Store>, folder: &str) -> Result<Self> {
+        let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let path = format!("{folder}{}", names::MANIFEST);
+        let manifest = read_manifest(store, &path)?;
+        Ok(Self::new(store, folder, path, manifest))
+    }
+
+    fn new(store: &Arc<dyn Store>, folder: String, path: String, manifest: Manifest) -> Self {
+        let packs = Arc::new(Packs { store: Arc::clone(store), folder, manifest: path });
+        let open = |section: &Section| {
+            let runs = section.runs.iter();
+            runs.map(|run| Arc::new(OpenRun::new(Arc::clone(&packs), run.clone()))).collect()
+        };
+        let runs = Arc::new(manifest.sections.iter().map(open).collect());
+        let cache = Arc::new(ChunkCache::new(CACHE_BYTES));
+        Self { packs, manifest: Arc::new(manifest), runs, cache }
+    }
+
+    /// The same with room for this many bytes of verified chunks, for [`get`](Self::get).
+    #[must_use]
+    pub fn with_cache_bytes(self, bytes: usize) -> Self {
+        Self { cache: Arc::new(ChunkCache::new(bytes)), ..self }
     }
 
     /// What the checkpoint is made of.
@@ -66,18 +90,39 @@ impl Snapshot {
         self.manifest.metadata()
     }
 
-    /// The names of all sections that have entries.
+    /// The names of all sections that have runs. (All keys of one may be deleted.)
     #[must_use]
     pub fn sections(&self) -> Vec<&str> {
         let full = self.manifest.sections.iter().filter(|section| !section.runs.is_empty());
         full.map(|section| section.name.as_str()).collect()
     }
 
+    /// The value of a key, if it has one. Reads what it needs and no more: at most the index and the
+    /// filter of each run that speaks for the key, once, and few chunks.
+    ///
+    /// # Errors
+    /// `Damaged` or `NotFound`, naming the object; `Subsumed` if the checkpoint has been deleted.
+    pub fn get(&self, section: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let print = filter::print(key);
+        for run in self.runs(section).iter().rev() {
+            if !run.run.ranges.iter().any(|range| range.holds(key)) {
+                continue;
+            }
+            match run.get(key, print, &self.cache)? {
+                Some(Found::Value(value)) => return Ok(Some(value)),
+                Some(Found::Tombstone) => return Ok(None),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// Visits the entries of a section in ascending order of their keys. A section that isn't there
     /// has none.
     ///
     /// # Errors
-    /// `Damaged` or `NotFound`, naming the object; entries before it have been visited.
+    /// `Damaged` or `NotFound`, naming the object; `Subsumed` if the checkpoint has been deleted.
+    /// Entries before it have been visited.
     pub fn visit(&self, section: &str, visit: &mut VisitEntry<'_>) -> Result<()> {
         self.visit_range(section, &[], None, visit)
     }
@@ -94,229 +139,60 @@ impl Snapshot {
         after: Option<&[u8]>,
         visit: &mut VisitEntry<'_>,
     ) -> Result<()> {
-        let wanted = self.manifest.sections.iter().find(|of| of.name == section);
-        let runs = wanted.map_or(&[][..], |section| &section.runs);
-        let mut runs: Vec<&RunRef> =
-            runs.iter().filter(|run| overlaps(run, first, after)).collect();
-        runs.sort_by(|a, b| a.first_key().cmp(b.first_key()));
-        let range = Range { first, after };
-        let apart = runs.windows(2).all(|pair| match pair {
-            [a, b] => a.last_key() < b.first_key(),
-            _ => true,
-        });
-        if apart { self.one_by_one(&runs, range, visit) } else { self.merged(&runs, range, visit) }
+        let range = KeyRange::new(first, after);
+        self.visit_values(section, &range, &mut |key, value| match value {
+            Value::Put(value) => visit(key, value),
+            Value::Tombstone => ControlFlow::Continue(()),
+        })
     }
 
-    /// Runs that don't overlap: one after the other.
-    fn one_by_one(
+    /// The newest word on every key, tombstones too.
+    pub(crate) fn visit_values(
         &self,
-        runs: &[&RunRef],
-        range: Range<'_>,
-        visit: &mut VisitEntry<'_>,
+        section: &str,
+        range: &KeyRange,
+        visit: &mut VisitValue<'_>,
     ) -> Result<()> {
-        for run in runs {
-            if Entries::open(self, run, range)?.visit(visit)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        Scan::new(slices(self.runs(section), range)).visit(visit).map(drop)
     }
 
-    /// Runs that do: always the smallest key of all.
-    fn merged(&self, runs: &[&RunRef], range: Range<'_>, visit: &mut VisitEntry<'_>) -> Result<()> {
-        let mut open = Vec::new();
-        let mut heads = BinaryHeap::new();
-        for (index, run) in runs.iter().enumerate() {
-            let mut entries = Entries::open(self, run, range)?;
-            if entries.next()? {
-                heads.push(Reverse((entries.key.clone(), index)));
-            }
-            open.push(entries);
-        }
-        let mut before: Option<Vec<u8>> = None;
-        while let Some(Reverse((key, index))) = heads.pop() {
-            let Some(entries) = open.get_mut(index) else { continue };
-            if before.as_ref() == Some(&key) {
-                return Err(Error::damaged(&entries.object, "a key is in two runs of one section"));
-            }
-            if visit(&key, &entries.value).is_break() {
-                return Ok(());
-            }
-            if entries.next()? {
-                heads.push(Reverse((entries.key.clone(), index)));
-            }
-            before = Some(key);
-        }
-        Ok(())
+    pub(crate) fn runs(&self, section: &str) -> &[Arc<OpenRun>] {
+        let sections = self.manifest.sections.iter().zip(self.runs.iter());
+        let found = sections.into_iter().find(|(of, _)| of.name == section);
+        found.map_or(&[], |(_, runs)| runs)
     }
 
-    /// The full name of a pack.
-    pub(crate) fn pack(&self, name: &str) -> Result<(String, String)> {
-        let path = names::pack(self.job, name);
-        crate::store::check_path(&path)?;
-        // One part: a pack's name must not lead to another folder.
-        if name.contains('/') {
-            return Err(Error::invalid(format!("{name:?} is no name of a pack")));
-        }
-        let object = self.store.describe(&path);
-        Ok((path, object))
-    }
-
-    pub(crate) fn index(&self, run: &RunRef) -> Result<RunIndex> {
-        let (path, object) = self.pack(&run.pack)?;
-        let bytes = self.store.read(&path, run.index_offset, run.index_bytes as usize)?;
-        if Hash::of(&bytes) != run.index_hash {
-            return Err(Error::damaged(&object, "the index of a run does not fit its hash"));
-        }
-        RunIndex::decode(&bytes)
-            .ok_or_else(|| Error::damaged(&object, "the index of a run does not fit its layout"))
-    }
-
-    /// The plain bytes of a chunk, verified; and the name of its pack.
-    pub(crate) fn chunk(&self, index: &RunIndex, chunk: &ChunkRef) -> Result<(Vec<u8>, String)> {
-        let name = index.packs.get(chunk.pack).map_or("", String::as_str);
-        let (path, object) = self.pack(name)?;
-        let mut bytes = self.store.read(&path, chunk.offset, chunk.stored_bytes as usize)?;
-        let damaged = |what: &str| Error::damaged(&object, what);
-        match bytes.first() {
-            Some(&COMPRESSION_NONE) => {}
-            Some(_) => return Err(damaged("a chunk is compressed in a way that is not known")),
-            None => return Err(damaged("a chunk is empty")),
-        }
-        bytes.remove(0);
-        if bytes.len() != chunk.plain_bytes as usize || Hash::of(&bytes) != chunk.hash {
-            return Err(damaged("a chunk does not fit its hash"));
-        }
-        Ok((bytes, object))
-    }
-
-    pub(crate) fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+    pub(crate) fn packs(&self) -> &Arc<Packs> {
+        &self.packs
     }
 
     pub(crate) fn all_sections(&self) -> &[Section] {
         &self.manifest.sections
     }
-}
 
-/// Keys from `first` on, before `after`.
-#[derive(Clone, Copy)]
-struct Range<'a> {
-    first: &'a [u8],
-    after: Option<&'a [u8]>,
-}
-
-impl Range<'_> {
-    fn is_past(self, key: &[u8]) -> bool {
-        self.after.is_some_and(|after| key >= after)
+    /// How people know the manifest.
+    pub(crate) fn object(&self) -> String {
+        self.packs.store.describe(&self.packs.manifest)
     }
 }
 
-fn overlaps(run: &RunRef, first: &[u8], after: Option<&[u8]>) -> bool {
-    run.last_key() >= first && after.is_none_or(|after| run.first_key() < after)
+/// What of these runs, the oldest first, speaks for a range.
+pub(crate) fn slices(runs: &[Arc<OpenRun>], range: &KeyRange) -> Vec<Slice> {
+    let mut slices = Vec::new();
+    for (age, run) in runs.iter().enumerate() {
+        let common = run.run.ranges.iter().filter_map(|of| of.common(range));
+        slices.extend(common.map(|range| Slice { age, range, run: Arc::clone(run) }));
+    }
+    slices
 }
 
-/// The entries of one run, chunk by chunk.
-struct Entries<'a> {
-    snapshot: &'a Snapshot,
-    range: Range<'a>,
-    index: RunIndex,
-    next_chunk: usize,
-    chunk: Vec<u8>,
-    /// Where the next entry begins in the chunk.
-    at: usize,
-    /// Entries of the chunk that are still to come.
-    left: u32,
-    object: String,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    begun: bool,
-}
-
-impl<'a> Entries<'a> {
-    fn open(snapshot: &'a Snapshot, run: &RunRef, range: Range<'a>) -> Result<Self> {
-        let index = snapshot.index(run)?;
-        // The last chunk that begins at or below the range may reach into it.
-        let below = index.chunks.partition_point(|chunk| &chunk.first_key[..] <= range.first);
-        Ok(Self {
-            snapshot,
-            range,
-            next_chunk: below.saturating_sub(1),
-            index,
-            chunk: Vec::new(),
-            at: 0,
-            left: 0,
-            object: String::new(),
-            key: Vec::new(),
-            value: Vec::new(),
-            begun: false,
-        })
+fn read_manifest(store: &Arc<dyn Store>, path: &str) -> Result<Manifest> {
+    let object = store.describe(path);
+    let bytes = store.size(path)?;
+    if bytes > manifest::MAX_BYTES {
+        let what = format!("it has {bytes} bytes, more than any manifest");
+        return Err(Error::damaged(&object, what));
     }
-
-    /// Visits all that is left.
-    fn visit(&mut self, visit: &mut VisitEntry<'_>) -> Result<ControlFlow<()>> {
-        while self.next()? {
-            if visit(&self.key, &self.value).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// Goes to the next entry of the range; false at its end.
-    fn next(&mut self) -> Result<bool> {
-        loop {
-            if self.left == 0 && !self.load()? {
-                return Ok(false);
-            }
-            let put = self.take()?;
-            if self.range.is_past(&self.key) {
-                return Ok(false);
-            }
-            if put && &self.key[..] >= self.range.first {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Reads the next chunk; false if there is none.
-    fn load(&mut self) -> Result<bool> {
-        let Some(chunk) = self.index.chunks.get(self.next_chunk) else {
-            return Ok(false);
-        };
-        if self.range.is_past(&chunk.first_key) {
-            return Ok(false);
-        }
-        let (bytes, object) = self.snapshot.chunk(&self.index, chunk)?;
-        self.left = chunk.entries;
-        (self.chunk, self.object, self.at) = (bytes, object, 0);
-        self.next_chunk += 1;
-        Ok(self.left > 0)
-    }
-
-    /// Takes the entry at hand; whether it is a value.
-    fn take(&mut self) -> Result<bool> {
-        let rest = self.chunk.get(self.at..).unwrap_or_default();
-        let mut cursor = Cursor::new(rest);
-        let damaged = |what: &str| Error::damaged(&self.object, what);
-        let (key, value) = chunk::take_entry(&mut cursor)
-            .ok_or_else(|| damaged("a chunk has fewer entries than its index says"))?;
-        if self.begun && key <= &self.key[..] {
-            return Err(damaged("the entries of a run are not in ascending order"));
-        }
-        self.at += chunk::entry_bytes(key, value);
-        self.left -= 1;
-        if self.left == 0 && !cursor.is_empty() {
-            return Err(damaged("a chunk has more bytes than its entries"));
-        }
-        self.begun = true;
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.value.clear();
-        match value {
-            Value::Put(value) => self.value.extend_from_slice(value),
-            Value::Tombstone => return Ok(false),
-        }
-        Ok(true)
-    }
+    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+    Manifest::decode(&store.read(path, 0, len)?, &object)
 }

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::index::{ChunkRef, RunIndex};
 use crate::job::JobId;
-use crate::manifest::RunRef;
 use crate::names;
-use crate::pack::PACK_HEADER;
+use crate::pack::{LiveRun, PACK_HEADER};
+use crate::ranges::KeyRange;
+use crate::run::{OpenRun, Packs};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Hash, Result};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,102 +32,191 @@ pub struct Problem {
     pub object: String,
     /// What is wrong with it.
     pub what: String,
+    /// What can't be read because of it, if it is no more than a part of a section.
+    pub lost: Option<Lost>,
 }
+
+/// Entries that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Their section.
+    pub section: String,
+    /// Where they are.
+    pub ranges: Vec<KeyRange>,
+    /// The chunk that is damaged; `None` if it is the index that says where chunks are.
+    pub chunk: Option<Hash>,
+}
+
+/// Called with the number of plain bytes that have been verified since the last call; `Break` ends
+/// the verification.
+pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 /// Reads and hashes all that a checkpoint names, and goes on after a problem.
 ///
 /// # Errors
-/// There is no such checkpoint. What is damaged is in the report.
+/// There is no such checkpoint, or it has been deleted meanwhile. What is damaged is in the report.
 pub fn verify(store: &Arc<dyn Store>, job: JobId, checkpoint: u64) -> Result<Report> {
-    let mut report = Report::default();
-    let path = names::manifest(job, checkpoint);
-    let snapshot = match Snapshot::open(store, job, checkpoint) {
-        Ok(snapshot) => snapshot,
-        Err(error) if error.kind() == crate::ErrorKind::NotFound => return Err(error),
+    match Snapshot::open(store, job, checkpoint) {
+        Ok(snapshot) => snapshot.verify(&mut |_| ControlFlow::Continue(())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
         Err(error) => {
-            report.add(store.describe(&path), &error);
-            return Ok(report);
-        }
-    };
-    let mut seen = Seen::default();
-    for section in snapshot.all_sections() {
-        for run in &section.runs {
-            verify_run(&snapshot, run, &mut seen, &mut report);
-        }
-        if report.problems.is_empty() {
-            verify_order(&snapshot, &section.name, &path, &mut report);
+            let mut report = Report::default();
+            report.add(store.describe(&names::manifest(job, checkpoint)), &error, None);
+            Ok(report)
         }
     }
-    Ok(report)
 }
 
-/// What has been read already: runs share chunks, chunks share packs.
-#[derive(Default)]
-struct Seen {
-    packs: BTreeSet<String>,
-    chunks: BTreeSet<(String, u64)>,
+impl Snapshot {
+    /// Reads and hashes all that it names, and goes on after a problem. May run on a thread of its
+    /// own, beside somebody who works with it already.
+    ///
+    /// # Errors
+    /// `Subsumed` if it has been deleted meanwhile. What is damaged is in the report.
+    pub fn verify(&self, progress: &mut Progress<'_>) -> Result<Report> {
+        let mut verifier = Verifier {
+            packs: self.packs(),
+            progress,
+            seen: BTreeSet::new(),
+            heads: BTreeSet::new(),
+            report: Report::default(),
+        };
+        for section in self.all_sections() {
+            for run in self.runs(&section.name) {
+                if verifier.run(&section.name, run)?.is_break() {
+                    return Ok(verifier.report);
+                }
+            }
+        }
+        let mut report = verifier.report;
+        for section in self.all_sections() {
+            if report.problems.is_empty() {
+                self.verify_order(&section.name, &mut report)?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Entries: that they can be taken, and their order.
+    fn verify_order(&self, section: &str, report: &mut Report) -> Result<()> {
+        let all = KeyRange::all();
+        match self.visit_values(section, &all, &mut |_, _| ControlFlow::Continue(())) {
+            Err(error) if error.kind() == ErrorKind::Subsumed => Err(error),
+            Err(error) => {
+                report.add(self.object(), &error, None);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+struct Verifier<'a, 'p> {
+    packs: &'a Packs,
+    progress: &'a mut Progress<'p>,
+    /// What has been read already: runs share chunks, chunks share packs.
+    seen: BTreeSet<(String, u64)>,
+    heads: BTreeSet<String>,
+    report: Report,
+}
+
+impl Verifier<'_, '_> {
+    fn run(&mut self, section: &str, run: &OpenRun) -> Result<ControlFlow<()>> {
+        self.head(&run.run.pack)?;
+        let lost = |ranges, chunk| Some(Lost { section: section.to_owned(), ranges, chunk });
+        let index = match run.index() {
+            Ok(index) => index,
+            Err(error) => {
+                let lost = lost(run.run.ranges.clone(), None);
+                self.problem(&run.run.pack, error, lost)?;
+                return Ok(ControlFlow::Continue(()));
+            }
+        };
+        self.filter(&index)?;
+        let live = LiveRun { run: run.run.clone(), index: Arc::clone(&index) };
+        for number in live.chunk_numbers() {
+            let Some(chunk) = index.chunks.get(number) else { continue };
+            let pack = index.pack(chunk.pack);
+            self.head(pack)?;
+            if !self.seen.insert((pack.to_owned(), chunk.offset)) {
+                continue;
+            }
+            match self.packs.chunk(&index, chunk) {
+                Ok(plain) => {
+                    self.report.chunks += 1;
+                    self.report.bytes += plain.len() as u64;
+                    if (self.progress)(plain.len() as u64).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Err(error) => {
+                    let ranges = ranges_of(&live, number, chunk);
+                    self.problem(pack, error, lost(ranges, Some(chunk.hash)))?;
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn filter(&mut self, index: &RunIndex) -> Result<()> {
+        let Some(filter) = &index.filter else {
+            return Ok(());
+        };
+        match self.packs.filter(index) {
+            Ok(_) => Ok(()),
+            Err(error) => self.problem(index.pack(filter.pack), error, None),
+        }
+    }
+
+    /// The header of a pack, once.
+    fn head(&mut self, pack: &str) -> Result<()> {
+        if !self.heads.insert(pack.to_owned()) {
+            return Ok(());
+        }
+        let read = self.packs.read(pack, 0, PACK_HEADER.len()).and_then(|header| {
+            let (_, object) = self.packs.pack(pack)?;
+            check_header(&header, &object)
+        });
+        read.or_else(|error| self.problem(pack, error, None))
+    }
+
+    fn problem(&mut self, pack: &str, error: Error, lost: Option<Lost>) -> Result<()> {
+        if error.kind() == ErrorKind::Subsumed {
+            return Err(error);
+        }
+        let object = self.packs.pack(pack).map_or_else(|_| pack.to_owned(), |(_, object)| object);
+        self.report.add(object, &error, lost);
+        Ok(())
+    }
+}
+
+fn check_header(header: &[u8], object: &str) -> Result<()> {
+    let (magic, version) = header.split_at_checked(4).unwrap_or_default();
+    match version {
+        _ if header == PACK_HEADER => Ok(()),
+        [low, high] if magic == &PACK_HEADER[..4] && (*low, *high) > (1, 0) => {
+            let version = u16::from_le_bytes([*low, *high]);
+            let text = format!("{object} needs version {version} of the format; this build reads 1");
+            Err(Error::new(ErrorKind::Unsupported, text))
+        }
+        _ => Err(Error::damaged(object, "it does not begin as a pack does")),
+    }
+}
+
+/// What of a run is in one of its chunks.
+fn ranges_of(live: &LiveRun, number: usize, chunk: &ChunkRef) -> Vec<KeyRange> {
+    let after = live.index.chunks.get(number + 1).map(|after| &after.first_key[..]);
+    let held = KeyRange::new(&chunk.first_key, after);
+    live.run.ranges.iter().filter_map(|range| range.common(&held)).collect()
 }
 
 impl Report {
-    fn add(&mut self, object: String, error: &Error) {
+    fn add(&mut self, object: String, error: &Error, lost: Option<Lost>) {
         let text = error.to_string();
         let what = text.strip_prefix(&format!("{object} ")).unwrap_or(&text).to_owned();
-        let problem = Problem { object, what };
+        let problem = Problem { object, what, lost };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
-}
-
-fn verify_run(snapshot: &Snapshot, run: &RunRef, seen: &mut Seen, report: &mut Report) {
-    verify_pack(snapshot, &run.pack, seen, report);
-    let index = match snapshot.index(run) {
-        Ok(index) => index,
-        Err(error) => return report.add(object(snapshot, &run.pack), &error),
-    };
-    for pack in &index.packs {
-        verify_pack(snapshot, pack, seen, report);
-    }
-    for chunk in &index.chunks {
-        let pack = index.packs.get(chunk.pack).cloned().unwrap_or_default();
-        if !seen.chunks.insert((pack.clone(), chunk.offset)) {
-            continue;
-        }
-        match snapshot.chunk(&index, chunk) {
-            Ok((bytes, _)) => {
-                report.chunks += 1;
-                report.bytes += bytes.len() as u64;
-            }
-            Err(error) => report.add(object(snapshot, &pack), &error),
-        }
-    }
-}
-
-/// The header of a pack, once.
-fn verify_pack(snapshot: &Snapshot, name: &str, seen: &mut Seen, report: &mut Report) {
-    if !seen.packs.insert(name.to_owned()) {
-        return;
-    }
-    let read = snapshot.pack(name).and_then(|(path, object)| {
-        let header = snapshot.store().read(&path, 0, PACK_HEADER.len())?;
-        if header == PACK_HEADER {
-            return Ok(());
-        }
-        Err(Error::damaged(&object, "it does not begin as a pack does"))
-    });
-    if let Err(error) = read {
-        report.add(object(snapshot, name), &error);
-    }
-}
-
-/// Entries: counts, order, and no key in two runs.
-fn verify_order(snapshot: &Snapshot, section: &str, manifest: &str, report: &mut Report) {
-    let visited = snapshot.visit(section, &mut |_, _| ControlFlow::Continue(()));
-    if let Err(error) = visited {
-        report.add(snapshot.store().describe(manifest), &error);
-    }
-}
-
-fn object(snapshot: &Snapshot, pack: &str) -> String {
-    snapshot.pack(pack).map_or_else(|_| pack.to_owned(), |(_, object)| object)
 }

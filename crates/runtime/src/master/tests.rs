@@ -19,14 +19,7 @@ impl Scene {
     fn new() -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let job = JobId::for_name("scene");
-        let claim = Claim {
-            job,
-            name: "scene".to_owned(),
-            holder: "a test".to_owned(),
-            now_ms: 0,
-            fresh: false,
-        };
-        let owner = Owner::claim(Arc::clone(&store), claim).expect("nobody else has it");
+        let owner = Owner::claim(Arc::clone(&store), Claim::new("scene")).expect("nobody else has it");
         let (outbox, inbox) = unbounded();
         let (orders, commands) = unbounded();
         let desk =

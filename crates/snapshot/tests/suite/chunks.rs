@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{Model, claim, entries, publish, read, write};
 use proptest::prelude::*;
-use strandline_snapshot::{MemoryStore, Store};
+use strandline_snapshot::{Contents, MemoryStore, Store};
 
 fn model(entries: BTreeMap<Vec<u8>, Vec<u8>>) -> Model {
     Model::from([("table".to_owned(), entries)])
@@ -21,13 +21,13 @@ fn unchanged_state_written_again_adds_no_chunk() {
     let owner = claim(&store, false).expect("nobody else has it");
     let model = model(entries(20_000, 50));
     publish(&owner, 1, &model).expect("it can be published");
-    let checkpoint = owner.begin(2).expect("a new number");
+    let checkpoint = owner.begin(2, Some(1)).expect("a new number");
     let written = write(&checkpoint, "again", &model).expect("it can be written");
     assert!(written.chunks > 10);
     assert_eq!(written.reused_chunks, written.chunks);
-    assert!(written.written_bytes * 100 < written.full_bytes, "{written:?}");
+    assert!(written.written_bytes * 100 < written.full_bytes(), "{written:?}");
     owner.publish(2, vec![written], Vec::new(), 0).expect("it can be published");
-    owner.retain(1).expect("the first can be deleted");
+    owner.retain(1, 0).expect("the first can be deleted");
     assert_eq!(read(&store, 2).expect("it stands by itself"), model);
 }
 
@@ -39,7 +39,7 @@ fn one_changed_entry_of_many_rewrites_one_chunk() {
     publish(&owner, 1, &model(all.clone())).expect("it can be published");
     let middle = all.keys().nth(50_000).cloned().expect("there are many");
     all.insert(middle, vec![7; 20]);
-    let checkpoint = owner.begin(2).expect("a new number");
+    let checkpoint = owner.begin(2, Some(1)).expect("a new number");
     let written = write(&checkpoint, "changed", &model(all.clone())).expect("it can be written");
     assert_eq!(written.chunks - written.reused_chunks, 1);
     // A new entry moves the cuts near it and no others.
@@ -56,10 +56,10 @@ fn the_mean_chunk_is_as_the_page_says_for_any_size_of_entry() {
         let store = memory();
         let owner = claim(&store, false).expect("nobody else has it");
         let count = 8_000_000 / (value_bytes as u64 + 14);
-        let checkpoint = owner.begin(1).expect("a new number");
+        let checkpoint = owner.begin(1, None).expect("a new number");
         let written = write(&checkpoint, "all", &model(entries(count, value_bytes)));
         let written = written.expect("it can be written");
-        let mean = written.full_bytes / written.chunks;
+        let mean = written.full_bytes() / written.chunks;
         assert!((45_000..90_000).contains(&mean), "value_bytes={value_bytes} mean={mean}");
     }
 }
@@ -80,7 +80,7 @@ proptest! {
         let owner = claim(&store, false).expect("nobody else has it");
         publish(&owner, 1, &model).expect("it can be published");
         prop_assert_eq!(read(&store, 1).expect("it can be read"), crate::common::visible(&model));
-        let checkpoint = owner.begin(2).expect("a new number");
+        let checkpoint = owner.begin(2, Some(1)).expect("a new number");
         let again = write(&checkpoint, "again", &model).expect("it can be written");
         prop_assert_eq!(again.reused_chunks, again.chunks);
     }
@@ -90,9 +90,9 @@ proptest! {
 fn keys_out_of_order_are_refused() {
     let store = memory();
     let owner = claim(&store, false).expect("nobody else has it");
-    let checkpoint = owner.begin(1).expect("a new number");
+    let checkpoint = owner.begin(1, None).expect("a new number");
     let mut pack = checkpoint.writer("all").expect("a fine label");
-    let mut run = pack.section("table", Vec::new()).expect("a fine name");
+    let mut run = pack.section("table", Contents::All, Vec::new()).expect("a fine name");
     run.push(b"b", b"").expect("the first");
     for key in [&b"b"[..], b"a", b""] {
         let error = run.push(key, b"").expect_err("not above the one before");

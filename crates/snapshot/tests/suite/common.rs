@@ -1,10 +1,12 @@
 //! What the tests share: claiming, writing and reading checkpoints by plain maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use strandline_snapshot::{Checkpoint, Claim, JobId, Owner, Result, Snapshot, Store, Written};
+use strandline_snapshot::{
+    Checkpoint, Claim, Contents, JobId, Owner, Published, Result, Snapshot, Store, Written,
+};
 
 /// Section → key → value.
 pub(crate) type Model = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -13,22 +15,21 @@ pub(crate) fn job() -> JobId {
     JobId::for_name("test")
 }
 
+/// Takes the job, from a dead owner too whose lease has not run out.
 pub(crate) fn claim(store: &Arc<dyn Store>, fresh: bool) -> Result<Owner> {
-    let claim = Claim {
-        job: job(),
-        name: "test".to_owned(),
-        holder: "a test".to_owned(),
-        now_ms: 0,
-        fresh,
-    };
-    Owner::claim(Arc::clone(store), claim)
+    Owner::claim(Arc::clone(store), Claim { fresh, take_over: true, ..gentle_claim() })
 }
 
-/// Writes a model as one pack.
+/// A claim that takes nothing from a live owner.
+pub(crate) fn gentle_claim() -> Claim {
+    Claim { holder: "a test".to_owned(), host: "here".to_owned(), ..Claim::new("test") }
+}
+
+/// Writes a model as one pack, all of it.
 pub(crate) fn write(checkpoint: &Checkpoint, label: &str, model: &Model) -> Result<Written> {
     let mut pack = checkpoint.writer(label)?;
     for (name, entries) in model {
-        let mut run = pack.section(name, Vec::new())?;
+        let mut run = pack.section(name, Contents::All, Vec::new())?;
         for (key, value) in entries {
             run.push(key, value)?;
         }
@@ -37,11 +38,49 @@ pub(crate) fn write(checkpoint: &Checkpoint, label: &str, model: &Model) -> Resu
     pack.finish()
 }
 
+/// Writes what makes one model of another as one pack.
+pub(crate) fn write_changes(
+    checkpoint: &Checkpoint,
+    label: &str,
+    before: &Model,
+    after: &Model,
+) -> Result<Written> {
+    let mut pack = checkpoint.writer(label)?;
+    let nothing = BTreeMap::new();
+    for (name, entries) in after {
+        let old = before.get(name).unwrap_or(&nothing);
+        let mut run = pack.section(name, Contents::Changed, Vec::new())?;
+        let keys: BTreeSet<&Vec<u8>> = old.keys().chain(entries.keys()).collect();
+        for key in keys {
+            match (old.get(key), entries.get(key)) {
+                (Some(old), Some(new)) if old == new => {}
+                (_, Some(new)) => run.push(key, new)?,
+                (_, None) => run.delete(key)?,
+            }
+        }
+        run.finish()?;
+    }
+    pack.finish()
+}
+
 /// Begins, writes and publishes a checkpoint.
 pub(crate) fn publish(owner: &Owner, number: u64, model: &Model) -> Result<()> {
-    let checkpoint = owner.begin(number)?;
+    let checkpoint = owner.begin(number, owner.newest())?;
     let written = write(&checkpoint, "all", model)?;
     owner.publish(number, vec![written], b"metadata".to_vec(), number).map(drop)
+}
+
+/// The same for changes since the newest, with a merge.
+pub(crate) fn publish_changes(
+    owner: &Owner,
+    number: u64,
+    before: &Model,
+    after: &Model,
+) -> Result<Published> {
+    let checkpoint = owner.begin(number, owner.newest())?;
+    let merged = checkpoint.merge()?;
+    let written = write_changes(&checkpoint, "changes", before, after)?;
+    owner.publish(number, vec![written, merged], b"metadata".to_vec(), number)
 }
 
 /// Reads a checkpoint back; sections without entries are left out.
@@ -49,11 +88,14 @@ pub(crate) fn read(store: &Arc<dyn Store>, number: u64) -> Result<Model> {
     let snapshot = Snapshot::open(store, job(), number)?;
     let mut model = Model::new();
     for section in snapshot.sections() {
-        let entries = model.entry(section.to_owned()).or_default();
+        let mut entries = BTreeMap::new();
         snapshot.visit(section, &mut |key, value| {
             entries.insert(key.to_vec(), value.to_vec());
             ControlFlow::Continue(())
         })?;
+        if !entries.is_empty() {
+            model.insert(section.to_owned(), entries);
+        }
     }
     Ok(model)
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{Model, claim, entries, job, publish, read, write};
+use crate::common::{Model, claim, entries, gentle_claim, job, publish, read, write};
 use strandline_snapshot::{
-    Error, ErrorKind, LocalStore, MemoryStore, Object, Result, Store, Upload, history, verify,
+    Claim, Error, ErrorKind, LocalStore, MemoryStore, Object, Owner, Result, Store, Upload, history, verify,
 };
 
 /// A store that fails for good at its n-th changing operation, done or not done.
@@ -98,7 +98,7 @@ fn run(store: &Arc<dyn Store>) -> (Vec<u64>, Result<()>) {
         for number in owner.first_checkpoint()..owner.first_checkpoint() + 3 {
             publish(&owner, number, &model(number))?;
             reported.push(number);
-            owner.retain(1)?;
+            owner.retain(1, 0)?;
         }
         Ok(())
     };
@@ -145,7 +145,7 @@ fn check_after_crash(store: &Arc<dyn Store>, reported: &[u64], operation: u64) {
     let next = owner.first_checkpoint();
     assert!(numbers.iter().all(|number| *number < next));
     publish(&owner, next, &model(next)).expect("it goes on");
-    owner.retain(1).expect("it cleans up");
+    owner.retain(1, 0).expect("it cleans up");
     let packs = store.list(&format!("{}/shared/", job())).expect("it can be listed");
     let leftovers = packs.iter().filter(|pack| verify_without(store, &pack.path, next)).count();
     assert_eq!(leftovers, 0, "operation {operation}: packs that nobody names are left");
@@ -167,7 +167,7 @@ fn a_second_owner_voids_what_the_first_publishes_later() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let first = claim(&store, false).expect("nobody else has it");
     publish(&first, 1, &model(1)).expect("it can be published");
-    let late = first.begin(2).expect("a new number");
+    let late = first.begin(2, first.newest()).expect("a new number");
     let written = write(&late, "late", &model(2)).expect("it can be written");
     let second = claim(&store, false).expect("there is no lock");
     assert_eq!(second.accepted().map(|listed| listed.checkpoint), Some(1));
@@ -186,16 +186,16 @@ fn an_owner_that_was_overtaken_deletes_nothing_of_its_successor() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let first = claim(&store, false).expect("nobody else has it");
     publish(&first, 1, &model(1)).expect("it can be published");
-    let begun = first.begin(2).expect("a new number");
+    let begun = first.begin(2, first.newest()).expect("a new number");
     let second = claim(&store, false).expect("there is no lock");
     // Nothing of the first one's checkpoint 2 was there yet: the number comes again.
     assert_eq!(second.first_checkpoint(), 2);
-    let theirs = second.begin(2).expect("a new number");
+    let theirs = second.begin(2, second.newest()).expect("a new number");
     let written = write(&theirs, "all", &model(2)).expect("it can be written");
     write(&begun, "all", &model(3)).expect("packs carry the token");
     first.abandon(2).expect("it deletes its own");
     second.publish(2, vec![written], Vec::new(), 0).expect("the second is the owner");
-    let error = first.retain(1).expect_err("it is fenced");
+    let error = first.retain(1, 0).expect_err("it is fenced");
     assert_eq!(error.kind(), ErrorKind::Fenced);
     assert_eq!(read(&store, 1).expect("it is there"), model(1));
     assert_eq!(read(&store, 2).expect("it is whole"), model(2));
@@ -208,20 +208,15 @@ fn an_owner_whose_folder_was_removed_knows_that_it_is_none_any_more() {
     for object in store.list("").expect("it can be listed") {
         store.delete(&object.path).expect("it can be deleted");
     }
-    let other = strandline_snapshot::Claim {
-        job: job(),
-        name: "test".to_owned(),
-        holder: "another".to_owned(),
-        now_ms: 1,
-        fresh: false,
-    };
-    let second = strandline_snapshot::Owner::claim(Arc::clone(&store), other);
+    let other = Claim { holder: "another".to_owned(), now_ms: 1, ..gentle_claim() };
+    let second = Owner::claim(Arc::clone(&store), other);
     let second = second.expect("there is nothing");
     assert_eq!(first.token(), second.token(), "both are the first of their history");
     publish(&second, 1, &model(1)).expect("the second is the owner");
+    first.begin(2, None).expect("a new number");
     let error = first.publish(2, Vec::new(), Vec::new(), 0).expect_err("it is fenced");
     assert_eq!(error.kind(), ErrorKind::Fenced);
-    first.retain(1).expect_err("it is fenced");
+    first.retain(1, 0).expect_err("it is fenced");
     assert_eq!(read(&store, 1).expect("it is whole"), model(1));
 }
 
@@ -230,26 +225,21 @@ fn a_live_owner_in_a_folder_is_not_disturbed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path()));
     let owner = claim(&store, false).expect("nobody else has it");
-    let error = claim(&store, false).expect_err("it is held");
+    let gentle = || Owner::claim(Arc::clone(&store), gentle_claim());
+    let error = gentle().expect_err("it is held");
     assert_eq!(error.kind(), ErrorKind::Held);
     assert!(error.to_string().contains("a test"), "the holder is named: {error}");
     publish(&owner, 1, &model(1)).expect("the first is still the owner");
     drop(owner);
-    assert!(claim(&store, false).is_ok(), "the lock goes with its owner");
+    assert!(gentle().is_ok(), "the lock goes with its owner");
 }
 
 #[test]
 fn an_id_belongs_to_one_name() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     drop(claim(&store, false).expect("nobody else has it"));
-    let claim = strandline_snapshot::Claim {
-        job: job(),
-        name: "another".to_owned(),
-        holder: String::new(),
-        now_ms: 0,
-        fresh: false,
-    };
-    let error = strandline_snapshot::Owner::claim(store, claim).expect_err("it is another's");
+    let claim = Claim { name: "another".to_owned(), ..gentle_claim() };
+    let error = Owner::claim(store, claim).expect_err("it is another's");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("`test`"), "{error}");
 }

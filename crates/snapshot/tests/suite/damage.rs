@@ -143,10 +143,10 @@ fn a_damaged_checkpoint_is_not_deleted_before_newer_ones_are_whole() {
     };
     assert_eq!(owner.accepted().map(|listed| listed.damaged.is_some()), Some(true));
     publish(&owner, 2, &scene.model).expect("it can be published");
-    owner.retain(2).expect("nothing is to be deleted");
+    owner.retain(2, 0).expect("nothing is to be deleted");
     assert_eq!(numbers(), [1, 2]);
     publish(&owner, 3, &scene.model).expect("it can be published");
-    owner.retain(2).expect("the damaged one can be deleted");
+    owner.retain(2, 0).expect("the damaged one can be deleted");
     assert_eq!(numbers(), [2, 3]);
     assert_eq!(read(&scene.store, 2).expect("it is whole"), scene.model);
 }

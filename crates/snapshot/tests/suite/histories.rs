@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::common::{Model, claim, job, publish, read, visible, write};
+use crate::common::{Model, claim, job, publish, read, visible, write, write_changes};
 use proptest::prelude::*;
-use strandline_snapshot::{LocalStore, MemoryStore, Owner, Store, history, verify};
+use strandline_snapshot::{Checkpoint, LocalStore, MemoryStore, Owner, Store, history, verify};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -14,9 +14,16 @@ enum Op {
         section: u8,
         keys: Vec<(u8, Option<u8>)>,
     },
+    /// Publishes everything.
     Publish,
+    /// Publishes changes since the newest one, and merges if told so.
+    PublishChanges {
+        merge: bool,
+    },
     /// Writes and gives up.
-    Abandon,
+    Abandon {
+        changes: bool,
+    },
     Retain(usize),
     /// The process is gone; with `wrote`, after it had written a pack for a checkpoint.
     Crash {
@@ -29,8 +36,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let keys = prop::collection::vec((any::<u8>(), prop::option::of(any::<u8>())), 1..40);
     let op = prop_oneof![
         4 => (0_u8..3, keys).prop_map(|(section, keys)| Op::Change { section, keys }),
-        4 => Just(Op::Publish),
-        1 => Just(Op::Abandon),
+        2 => Just(Op::Publish),
+        6 => any::<bool>().prop_map(|merge| Op::PublishChanges { merge }),
+        1 => any::<bool>().prop_map(|changes| Op::Abandon { changes }),
         2 => (1_usize..4).prop_map(Op::Retain),
         1 => (any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(wrote, fresh)| Op::Crash { wrote, fresh }),
     ];
@@ -65,14 +73,21 @@ impl World {
                 self.expected.insert(self.next, visible(&self.state));
                 self.next += 1;
             }
-            Op::Abandon => {
-                let checkpoint = self.owner().begin(self.next).expect("a new number");
-                write(&checkpoint, "given-up", &self.state).expect("it can be written");
+            Op::PublishChanges { merge } => self.publish_changes(merge),
+            Op::Abandon { changes } => {
+                let checkpoint = self.begin();
+                if changes {
+                    let before = self.newest();
+                    write_changes(&checkpoint, "given-up", &before, &self.state)
+                } else {
+                    write(&checkpoint, "given-up", &self.state)
+                }
+                .expect("it can be written");
                 self.owner().abandon(self.next).expect("it can be given up");
                 self.next += 1;
             }
             Op::Retain(count) => {
-                self.owner().retain(count).expect("it can be deleted");
+                self.owner().retain(count, 0).expect("it can be deleted");
                 while self.expected.len() > count {
                     self.expected.pop_first();
                 }
@@ -80,6 +95,29 @@ impl World {
             }
             Op::Crash { wrote, fresh } => self.crash(wrote, fresh),
         }
+    }
+
+    fn begin(&self) -> Checkpoint {
+        self.owner().begin(self.next, self.owner().newest()).expect("a new number")
+    }
+
+    /// What the newest checkpoint holds.
+    fn newest(&self) -> Model {
+        self.expected.values().next_back().cloned().unwrap_or_default()
+    }
+
+    fn publish_changes(&mut self, merge: bool) {
+        let checkpoint = self.begin();
+        let mut written = Vec::new();
+        if merge {
+            written.push(checkpoint.merge().expect("it can be merged"));
+        }
+        let changes = write_changes(&checkpoint, "changes", &self.newest(), &self.state);
+        written.push(changes.expect("it can be written"));
+        let published = self.owner().publish(self.next, written, Vec::new(), 0);
+        published.expect("it can be published");
+        self.expected.insert(self.next, visible(&self.state));
+        self.next += 1;
     }
 
     fn change(&mut self, section: u8, keys: Vec<(u8, Option<u8>)>) {
@@ -96,7 +134,7 @@ impl World {
 
     fn crash(&mut self, wrote: bool, fresh: bool) {
         if wrote {
-            let checkpoint = self.owner().begin(self.next).expect("a new number");
+            let checkpoint = self.begin();
             write(&checkpoint, "never-published", &self.state).expect("it can be written");
         }
         self.owner = None;

@@ -1,0 +1,323 @@
+//! Reading one run: its index, its filter, its chunks; every byte is hashed before it is believed.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::block;
+use crate::cache::ChunkCache;
+use crate::chunk::{ChunkCursor, Flaw, Value};
+use crate::filter::Filter;
+use crate::hash::Hash;
+use crate::index::{ChunkRef, RunIndex};
+use crate::manifest::RunRef;
+use crate::plain::Plain;
+use crate::ranges::KeyRange;
+use crate::store::Store;
+use crate::{Error, ErrorKind, Result};
+
+/// Chunks that lie side by side are read together up to this size.
+const SPAN_BYTES: u64 = 1 << 20;
+
+/// Where each request has its price.
+const REMOTE_SPAN_BYTES: u64 = 8 << 20;
+
+/// Where the packs of a checkpoint are.
+#[derive(Debug)]
+pub(crate) struct Packs {
+    pub(crate) store: Arc<dyn Store>,
+    /// The folder of the packs, with `/` at its end unless it is the store's own.
+    pub(crate) folder: String,
+    /// The manifest that names them: where it is gone, a missing pack is no damage.
+    pub(crate) manifest: String,
+}
+
+impl Packs {
+    /// The path of a pack, and its name for people.
+    pub(crate) fn pack(&self, name: &str) -> Result<(String, String)> {
+        let path = format!("{}{name}", self.folder);
+        // One part: a pack's name must not lead to another folder.
+        let is_name = !name.contains('/') && crate::store::check_path(&path).is_ok();
+        if !is_name {
+            let manifest = self.store.describe(&self.manifest);
+            return Err(Error::damaged(&manifest, format!("{name:?} is no name of a pack")));
+        }
+        let object = self.store.describe(&path);
+        Ok((path, object))
+    }
+
+    /// Reads a part of a pack. A checkpoint that has been deleted meanwhile is not damaged.
+    pub(crate) fn read(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let (path, _) = self.pack(name)?;
+        self.store.read(&path, offset, len).map_err(|error| self.explained(error))
+    }
+
+    fn explained(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::NotFound || !self.is_gone() {
+            return error;
+        }
+        let manifest = self.store.describe(&self.manifest);
+        let text = format!("the checkpoint of {manifest} was subsumed while it was being read");
+        Error::new(ErrorKind::Subsumed, text).because(error)
+    }
+
+    fn is_gone(&self) -> bool {
+        let size = self.store.size(&self.manifest);
+        size.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    }
+
+    fn damaged(&self, name: &str, what: &str) -> Error {
+        match self.pack(name) {
+            Ok((_, object)) => Error::damaged(&object, what),
+            Err(error) => error,
+        }
+    }
+
+    pub(crate) fn index(&self, run: &RunRef) -> Result<RunIndex> {
+        let bytes = self.read(&run.pack, run.index_offset, run.index_bytes as usize)?;
+        if Hash::of(&bytes) != run.index_hash {
+            return Err(self.damaged(&run.pack, "the index of a run does not fit its hash"));
+        }
+        RunIndex::decode(&bytes)
+            .ok_or_else(|| self.damaged(&run.pack, "the index of a run does not fit its layout"))
+    }
+
+    /// `None` for a run that has no filter.
+    pub(crate) fn filter(&self, index: &RunIndex) -> Result<Option<Filter>> {
+        let Some(filter) = &index.filter else {
+            return Ok(None);
+        };
+        let pack = index.pack(filter.pack);
+        let bytes = self.read(pack, filter.offset, filter.bytes as usize)?;
+        if Hash::of(&bytes) != filter.hash {
+            return Err(self.damaged(pack, "the filter of a run does not fit its hash"));
+        }
+        let filter = Filter::decode(bytes);
+        filter
+            .map(Some)
+            .ok_or_else(|| self.damaged(pack, "the filter of a run does not fit its layout"))
+    }
+
+    /// The plain bytes of a chunk.
+    pub(crate) fn chunk(&self, index: &RunIndex, chunk: &ChunkRef) -> Result<Plain> {
+        let pack = index.pack(chunk.pack);
+        let stored = self.read(pack, chunk.offset, chunk.stored_bytes as usize)?;
+        self.verified(pack, &Plain::from(stored), chunk)
+    }
+
+    fn verified(&self, pack: &str, stored: &Plain, chunk: &ChunkRef) -> Result<Plain> {
+        block::plain(stored, chunk.plain_bytes as usize, &chunk.hash)
+            .map_err(|flaw| self.damaged(pack, flaw))
+    }
+
+    fn span_bytes(&self) -> u64 {
+        if self.store.local_root().is_some() { SPAN_BYTES } else { REMOTE_SPAN_BYTES }
+    }
+}
+
+/// A run of a checkpoint; its index and its filter are read when they are needed, and kept.
+#[derive(Debug)]
+pub(crate) struct OpenRun {
+    packs: Arc<Packs>,
+    pub(crate) run: RunRef,
+    index: OnceLock<Arc<RunIndex>>,
+    filter: OnceLock<Option<Filter>>,
+}
+
+impl OpenRun {
+    pub(crate) fn new(packs: Arc<Packs>, run: RunRef) -> Self {
+        Self { packs, run, index: OnceLock::new(), filter: OnceLock::new() }
+    }
+
+    /// The same where the index is known.
+    pub(crate) fn with_index(packs: Arc<Packs>, run: RunRef, index: Arc<RunIndex>) -> Self {
+        Self { packs, run, index: OnceLock::from(index), filter: OnceLock::new() }
+    }
+
+    pub(crate) fn index(&self) -> Result<Arc<RunIndex>> {
+        if let Some(index) = self.index.get() {
+            return Ok(Arc::clone(index));
+        }
+        let index = Arc::new(self.packs.index(&self.run)?);
+        // Somebody else may have been faster: both have read the same.
+        Ok(Arc::clone(self.index.get_or_init(|| index)))
+    }
+
+    pub(crate) fn cursor(&self, range: KeyRange) -> Result<RunCursor> {
+        Ok(RunCursor::new(Arc::clone(&self.packs), self.index()?, range))
+    }
+
+    /// False only if the run surely doesn't hold the key.
+    fn may_hold(&self, index: &RunIndex, print: u64) -> Result<bool> {
+        let filter = match self.filter.get() {
+            Some(filter) => filter,
+            None => {
+                let filter = self.packs.filter(index)?;
+                self.filter.get_or_init(|| filter)
+            }
+        };
+        Ok(filter.as_ref().is_none_or(|filter| filter.may_hold(print)))
+    }
+
+    /// What the run says of a key, if it says anything. The chunk comes from the cache if it can.
+    pub(crate) fn get(&self, key: &[u8], print: u64, cache: &ChunkCache) -> Result<Option<Found>> {
+        let index = self.index()?;
+        let Some(chunk) = index.chunks.get(index.chunk_for(key)) else {
+            return Ok(None);
+        };
+        if &chunk.first_key[..] > key || !self.may_hold(&index, print)? {
+            return Ok(None);
+        }
+        let Some(pack) = index.packs.get(chunk.pack) else {
+            return Ok(None);
+        };
+        let plain = match cache.get(pack, chunk.offset) {
+            Some(plain) => plain,
+            None => {
+                let plain = self.packs.chunk(&index, chunk)?;
+                cache.put(pack, chunk.offset, &plain);
+                plain
+            }
+        };
+        let flawed = |flaw| self.packs.damaged(pack, flaw);
+        let mut cursor = ChunkCursor::default();
+        cursor.begin(plain).map_err(flawed)?;
+        let found = cursor.seek(key).map_err(flawed)? && cursor.key() == key;
+        Ok(found.then(|| match cursor.value() {
+            Value::Put(value) => Found::Value(value.to_vec()),
+            Value::Tombstone => Found::Tombstone,
+        }))
+    }
+}
+
+/// What a run says of a key.
+pub(crate) enum Found {
+    Value(Vec<u8>),
+    Tombstone,
+}
+
+/// Goes through the entries of one run within one range of keys.
+#[derive(Debug)]
+pub(crate) struct RunCursor {
+    packs: Arc<Packs>,
+    index: Arc<RunIndex>,
+    range: KeyRange,
+    next_chunk: usize,
+    /// The chunk at hand may reach beyond the range.
+    is_last: bool,
+    chunk: ChunkCursor,
+    span: Span,
+}
+
+/// A part of a pack that has been read ahead.
+#[derive(Debug, Default)]
+struct Span {
+    stored: Plain,
+    pack: usize,
+    offset: u64,
+}
+
+impl RunCursor {
+    /// Before the first entry of the range.
+    pub(crate) fn new(packs: Arc<Packs>, index: Arc<RunIndex>, range: KeyRange) -> Self {
+        let next_chunk = index.chunk_for(range.first());
+        let (chunk, span) = (ChunkCursor::default(), Span::default());
+        Self { packs, index, range, next_chunk, is_last: false, chunk, span }
+    }
+
+    /// Goes to the first entry; false if there is none.
+    pub(crate) fn first(&mut self) -> Result<bool> {
+        if !self.load()? {
+            return Ok(false);
+        }
+        let range = self.range.clone();
+        let found = self.chunk.seek(range.first()).map_err(|flaw| self.flaw(flaw))?;
+        if found { Ok(!self.is_past()) } else { self.next() }
+    }
+
+    /// Goes to the next entry; false at the end.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<bool> {
+        loop {
+            match self.chunk.next() {
+                Ok(true) => return Ok(!self.is_past()),
+                Ok(false) => {}
+                Err(flaw) => return Err(self.flaw(flaw)),
+            }
+            if self.is_last || !self.load()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.chunk.key()
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> Value<'_> {
+        self.chunk.value()
+    }
+
+    #[inline]
+    fn is_past(&self) -> bool {
+        self.is_last && self.range.ends_by(self.chunk.key())
+    }
+
+    fn flaw(&self, flaw: Flaw) -> Error {
+        let chunk = self.index.chunks.get(self.next_chunk.saturating_sub(1));
+        let pack = chunk.map_or("", |chunk| self.index.pack(chunk.pack));
+        self.packs.damaged(pack, flaw)
+    }
+
+    /// Begins the next chunk; false if none is left in the range.
+    fn load(&mut self) -> Result<bool> {
+        let index = Arc::clone(&self.index);
+        let Some(chunk) = index.chunks.get(self.next_chunk) else {
+            return Ok(false);
+        };
+        if self.range.ends_by(&chunk.first_key) {
+            return Ok(false);
+        }
+        if !self.span.holds(chunk) {
+            self.span = self.read_span(chunk)?;
+        }
+        let stored = self.span.chunk(chunk);
+        let plain = self.packs.verified(index.pack(chunk.pack), &stored, chunk)?;
+        self.next_chunk += 1;
+        let after = index.chunks.get(self.next_chunk);
+        self.is_last = after.is_none_or(|after| self.range.ends_by(&after.first_key));
+        self.chunk.begin(plain).map_err(|flaw| self.flaw(flaw))?;
+        Ok(true)
+    }
+
+    /// Reads the next chunk and those behind it that lie side by side in its pack.
+    fn read_span(&self, first: &ChunkRef) -> Result<Span> {
+        let mut end = first.offset.saturating_add(u64::from(first.stored_bytes));
+        let limit = first.offset.saturating_add(self.packs.span_bytes());
+        let behind = self.index.chunks.get(self.next_chunk + 1..).unwrap_or_default();
+        for chunk in behind {
+            let chunk_end = end.saturating_add(u64::from(chunk.stored_bytes));
+            let adjoins = chunk.pack == first.pack && chunk.offset == end && chunk_end <= limit;
+            if !adjoins || self.range.ends_by(&chunk.first_key) {
+                break;
+            }
+            end = chunk_end;
+        }
+        let len = usize::try_from(end - first.offset).unwrap_or(usize::MAX);
+        let stored = self.packs.read(self.index.pack(first.pack), first.offset, len)?;
+        Ok(Span { stored: Plain::from(stored), pack: first.pack, offset: first.offset })
+    }
+}
+
+impl Span {
+    fn holds(&self, chunk: &ChunkRef) -> bool {
+        let end = self.offset + self.stored.len() as u64;
+        let chunk_end = chunk.offset.saturating_add(u64::from(chunk.stored_bytes));
+        self.pack == chunk.pack && chunk.offset >= self.offset && chunk_end <= end
+    }
+
+    fn chunk(&self, chunk: &ChunkRef) -> Plain {
+        let start = usize::try_from(chunk.offset - self.offset).unwrap_or(usize::MAX);
+        self.stored.slice(start..start.saturating_add(chunk.stored_bytes as usize))
+    }
+}
