@@ -18,11 +18,13 @@ _TOKEN = re.compile(r"[0-9]{20}", re.ASCII)
 
 
 class Job(NamedTuple):
-    """A job's folder. The name is None where there is no record of it."""
+    """A job's folder. The name is None where there is no record of it, or where that can't be
+    read: ``problem`` says why. Nothing else depends on it."""
 
     id: str
     name: Optional[str]
     path: str
+    problem: Optional[str]
 
 
 class Checkpoint(NamedTuple):
@@ -60,12 +62,17 @@ def jobs(root: str) -> list:
 def _job(path: str) -> Job:
     id_ = os.path.basename(path)
     record_path = os.path.join(path, "_job")
-    if not os.path.exists(record_path):
-        return Job(id_, None, path)
-    record = read_job(record_path)
-    if record.job_id != id_:
-        raise FormatError(record_path, f"is of job {record.job_id}")
-    return Job(id_, record.name, path)
+    name, problem = None, None
+    try:
+        record = read_job(record_path)
+        if record.job_id != id_:
+            raise FormatError(record_path, f"is of job {record.job_id}")
+        name = record.name
+    except FileNotFoundError:
+        pass
+    except FormatError as error:
+        problem = str(error)
+    return Job(id_, name, path, problem)
 
 
 def checkpoints(root_or_job: str) -> list:
@@ -123,21 +130,34 @@ def presumed_token(owners: list, number: int) -> int:
 
 
 def _owners(folder: str) -> list:
-    """What each owner went on from. Those that left only a fence have written nothing."""
-    fences = {}
-    for token, path in _tokens(os.path.join(folder, "fence")):
-        fences[token] = read_fence(path)
-        if fences[token].token != token:
-            raise FormatError(path, f"is of token {fences[token].token}")
+    """What each owner went on from, the newest first, back to the last one that went on from
+    nothing: what is older says nothing that counts, and is not read. Those that left only a fence
+    have written nothing."""
     owners = []
-    for token, path in _tokens(os.path.join(folder, "accepted")):
+    for token, path in sorted(_tokens(os.path.join(folder, "accepted")), reverse=True):
         owner: Accepted = read_accepted(path)
         if owner.token != token:
             raise FormatError(path, f"is of token {owner.token}")
-        if token not in fences or fences[token].nonce != owner.nonce:
-            raise FormatError(path, "does not belong to the fence with its token")
         owners.append(owner)
+        if owner.accepted is None:
+            break
     return owners
+
+
+def owner_problems(checkpoint: str, manifest: Manifest) -> Iterator[FormatError]:
+    """What is wrong with the records of the owner that wrote a checkpoint."""
+    job = os.path.dirname(checkpoint)
+    for kind, read in (("fence", read_fence), ("accepted", read_accepted)):
+        path = os.path.join(job, kind, f"{manifest.token:020}")
+        try:
+            record = read(path)
+            if (record.token, record.nonce) != (manifest.token, manifest.nonce):
+                what = f"is not that of the owner that wrote {os.path.basename(checkpoint)}"
+                raise FormatError(path, what)
+        except FileNotFoundError:
+            yield FormatError(path, "is missing")
+        except FormatError as error:
+            yield error
 
 
 def _tokens(folder: str) -> Iterator[tuple]:

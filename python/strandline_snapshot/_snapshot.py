@@ -6,7 +6,15 @@ import os
 from typing import Iterator, Optional
 
 from . import _verify
-from ._jobs import MANIFEST, Checkpoint, checkpoint_manifest, checkpoint_number, is_job, newest
+from ._jobs import (
+    MANIFEST,
+    Checkpoint,
+    checkpoint_manifest,
+    checkpoint_number,
+    is_job,
+    newest,
+    owner_problems,
+)
 from ._merge import merged
 from ._pack import PackFolder, check_pack_name
 from ._records import Manifest, read_manifest
@@ -75,8 +83,13 @@ class Snapshot:
         return merged(self._packs, self._manifest_path, self._runs[section], first, after)
 
     def verify(self) -> list:
-        """Reads all that the manifest names; what is wrong, with the names of files."""
-        return list(_verify.problems(self._packs, self._manifest_path, self.manifest))
+        """Reads all that the manifest names, and the records of the owner that wrote it; what is
+        wrong, with the names of files."""
+        found = list(_verify.problems(self._packs, self._manifest_path, self.manifest))
+        if _is_checkpoint(self.path):
+            owner = owner_problems(self.path, self.manifest)
+            found.extend(_verify.Problem(error.file, error.what) for error in owner)
+        return found
 
     def _check_names(self) -> None:
         try:

@@ -8,7 +8,7 @@ import unittest
 import msgpack
 import zstandard
 
-from strandline_snapshot import FormatError, Snapshot, checkpoints
+from strandline_snapshot import FormatError, Snapshot, checkpoints, jobs
 from strandline_snapshot._messagepack import Reader
 from strandline_snapshot.errors import Malformed
 
@@ -68,14 +68,34 @@ class Damage(InFolder):
             self.assertIn(path, self.everything()[0].problem)
 
     def test_owners(self):
+        rng = seed_of("damaged owners")
+        path = os.path.join(self.root.job, f"accepted/{1:020}")
+        for what, _ in self.each_damage(path, 0, None, rng):
+            with self.assertRaises(FormatError, msg=what) as caught:
+                self.everything()
+            self.assertEqual(caught.exception.file, path)
+        path = os.path.join(self.root.job, "_job")
+        for what, _ in self.each_damage(path, 0, None, rng):
+            (job,) = jobs(self.root.folder)
+            self.assertEqual(job.name, None, what)
+            self.assertIn(path, job.problem)
+            self.assertEqual(len(self.everything()), 1)
+
+    def test_what_verifying_says_of_owners(self):
         rng = seed_of("damaged fences")
-        for name in (f"fence/{1:020}", f"accepted/{1:020}", "_job"):
+        # The pack is damaged elsewhere, and slow to read.
+        self.path = self.root.publish(2, {}, [])
+        for name in (f"accepted/{1:020}", f"fence/{1:020}"):
             path = os.path.join(self.root.job, name)
             for what, _ in self.each_damage(path, 0, None, rng):
-                with self.assertRaises(FormatError, msg=what) as caught:
-                    self.everything()
-                self.assertEqual(caught.exception.file, path)
-        self.assertEqual(len(self.everything()), 1)
+                (problem,) = self.open_and_verify()
+                self.assertEqual(problem.file, path, what)
+        self.root.fence(1, nonce=b"y" * 16)
+        (problem,) = self.open_and_verify()
+        self.assertIn("is not that of the owner that wrote chk-2", problem.what)
+        os.remove(problem.file)
+        (problem,) = self.open_and_verify()
+        self.assertEqual(problem.what, "is missing")
 
     def test_pack(self):
         self.check_pack(0, None, seed_of("damaged packs"))
@@ -324,17 +344,16 @@ class Hostile(InFolder):
 
     def test_owners(self):
         good = {"token": 1, "nonce": NONCE, "accepted": None, "first": 1, "savepoint": None}
-        for changed in ({"token": 2}, {"nonce": b"y" * 16}, {"accepted": -1}, {"first": None}):
+        for changed in ({"token": 2}, {"nonce": b"y"}, {"accepted": -1}, {"first": None}):
             path = self.root.put(f"accepted/{1:020}", framed(b"SLAC", {**good, **changed}))
             with self.assertRaises(FormatError) as caught:
                 checkpoints(self.root.job)
             self.assertEqual(caught.exception.file, path)
 
     def test_records_are_no_larger_than_their_limits(self):
-        path = self.root.put(f"fence/{1:020}", b"x" * ((64 << 10) + 49))
+        self.root.put(f"accepted/{1:020}", b"x" * ((64 << 10) + 49))
         with self.assertRaisesRegex(FormatError, "more than 65584"):
             checkpoints(self.root.job)
-        self.root.fence(1)
         path = os.path.join(self.root.job, "chk-1", "_metadata")
         os.makedirs(os.path.dirname(path))
         with open(path, "wb") as file:

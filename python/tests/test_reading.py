@@ -238,6 +238,12 @@ class Counting(InFolder):
         self.root.owner(3, 2, 3)
         self.assertEqual(self.counted(), [2])
 
+    def test_what_is_older_than_a_fresh_start_may_be_damaged(self):
+        self.root.owner(2, None, 1)
+        self.root.put(f"accepted/{1:020}", b"damaged")
+        self.publish_of(1, 2)
+        self.assertEqual(self.counted(), [1])
+
     def test_a_fence_alone_changes_nothing(self):
         self.publish_of(1, 1)
         self.root.fence(2)
