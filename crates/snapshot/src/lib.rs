@@ -91,6 +91,8 @@ mod names;
 mod nonce;
 mod owner;
 mod pack;
+#[doc(hidden)]
+pub mod pieces;
 mod pin;
 mod plain;
 mod plan;

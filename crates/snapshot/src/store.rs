@@ -2,7 +2,9 @@
 //! keep.
 
 pub mod conformance;
+pub mod files;
 pub mod local;
+pub mod mapped;
 pub mod memory;
 
 use std::fmt;
@@ -10,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use local::LocalStore;
+pub use mapped::Mapped;
 pub use memory::MemoryStore;
 
 use crate::{Error, ErrorKind, Result};
@@ -54,6 +57,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// `NotFound`; `Damaged` if the object is shorter.
     fn read(&self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
+
+    /// A whole object as memory, for a process that owns the store's files: see [`mapped`] for
+    /// what happens to one whose file somebody else cuts short. `None` where the store has no such
+    /// thing, and for an object without bytes: then [`read`](Self::read) is the way.
+    ///
+    /// # Errors
+    /// `NotFound`; `Damaged` if it is no file.
+    fn map(&self, path: &str) -> Result<Option<Mapped>> {
+        check_path(path)?;
+        Ok(None)
+    }
 
     /// The size of an object.
     ///

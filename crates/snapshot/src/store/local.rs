@@ -2,15 +2,27 @@
 //!
 //! An object is written under a temporary name in its own folder, synced, linked to its name (a
 //! hard link never replaces), and the folder is synced. So a name always stands for whole bytes, and
-//! a file whose sync has failed never gets one.
+//! a file whose write or sync has failed never gets one.
+//!
+//! ```text
+//! create .tmp-…   write   sync file   link .tmp-… → name   sync folder   unlink .tmp-…
+//!                                                           └ durable
+//! ```
+//!
+//! What a process sees is not always what a power cut leaves: one that was killed may have linked
+//! or unlinked a name and not come to the sync. So an owner, when it begins, sweeps: it removes
+//! temporary names and syncs every folder of its job, before it looks at what is there and builds
+//! on it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind as Io, Read, Seek, SeekFrom, Write};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind as Io};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::durable::{create_dirs, parent_of, publish_new, remove};
-use crate::store::{Lock, Object, Store, Upload, check_path, check_prefix};
+use crate::durable::{Folders, gone_is_fine, parent_of};
+use crate::store::files::{FileKind, Files, NewFile, OpenFile, Stat, StdFiles};
+use crate::store::{Lock, Mapped, Object, Store, Upload, check_path, check_prefix};
 use crate::{Error, ErrorKind, Result};
 
 /// Names of files that have no object's name yet begin with this.
@@ -20,12 +32,21 @@ const TEMPORARY: &str = ".tmp-";
 #[derive(Clone, Debug)]
 pub struct LocalStore {
     root: PathBuf,
+    files: Arc<dyn Files>,
+    folders: Arc<Folders>,
 }
 
 impl LocalStore {
     /// The store in this folder.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self::with_files(root, Arc::new(StdFiles))
+    }
+
+    /// The store in this folder of another file system than the real one.
+    pub fn with_files(root: impl Into<PathBuf>, files: Arc<dyn Files>) -> Self {
+        let root = root.into();
+        let folders = Arc::new(Folders::new(Arc::clone(&files), root.clone()));
+        Self { root, files, folders }
     }
 
     fn file(&self, path: &str) -> Result<PathBuf> {
@@ -46,25 +67,79 @@ impl LocalStore {
 
     fn begin(&self, path: &str) -> Result<LocalUpload> {
         let name = self.file(path)?;
-        let folder = parent_of(&name);
-        let temporary = folder.join(temporary_name());
-        let create = || {
-            create_dirs(&folder)?;
-            OpenOptions::new().write(true).create_new(true).open(&temporary)
-        };
-        // Once more if a delete has just taken the folder away with its last file.
-        let again =
-            |error: io::Error| if error.kind() == Io::NotFound { create() } else { Err(error) };
-        let file = create().or_else(again).map_err(|error| self.error(path, "written", error))?;
-        Ok(LocalUpload {
-            store: self.clone(),
-            path: path.to_owned(),
-            name,
-            temporary,
-            file,
-            bytes: 0,
+        let temporary = parent_of(&name).join(temporary_name());
+        let file = self
+            .in_folder_of(&name, || self.files.create_new(&temporary))
+            .map_err(|error| self.error(path, "written", error))?;
+        let store = self.clone();
+        let path = path.to_owned();
+        Ok(LocalUpload { store, path, name, temporary, file, bytes: 0, failed: false })
+    }
+
+    /// Does something in the folder of a file, which is made first. Once more if somebody's delete
+    /// has just taken the folder away with its last file.
+    fn in_folder_of<T>(&self, name: &Path, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let folder = parent_of(name);
+        let ensured = || self.folders.ensure(&folder).and_then(|()| act());
+        ensured().or_else(|error| {
+            if error.kind() != Io::NotFound {
+                return Err(error);
+            }
+            self.folders.forget();
+            ensured()
         })
     }
+
+    /// Opens a file, and says its size.
+    fn open(&self, path: &str) -> Result<(Box<dyn OpenFile>, u64)> {
+        let name = self.file(path)?;
+        let file = self.files.open(&name).map_err(|error| self.error(path, "opened", error))?;
+        let stat = file.stat().map_err(|error| self.error(path, "read", error))?;
+        if stat.kind != FileKind::File {
+            return Err(Error::damaged(&self.describe(path), "it is no file"));
+        }
+        Ok((file, stat.bytes))
+    }
+
+    /// Calls `take` with each object below a folder.
+    fn walk(&self, folder: &Path, path: &str, take: &mut dyn FnMut(&str, u64)) -> io::Result<()> {
+        for (name, stat) in listed(&*self.files, folder)? {
+            // A name that is no text is none of ours.
+            let Some(name) = name.to_str() else { continue };
+            let inner = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            if stat.kind == FileKind::Directory {
+                self.walk(&folder.join(name), &inner, take)?;
+            } else if !name.starts_with(TEMPORARY) {
+                take(&inner, stat.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes temporary names below a folder, and makes durable what is left.
+    fn settle(&self, folder: &Path) -> io::Result<()> {
+        for (name, stat) in listed(&*self.files, folder)? {
+            let path = folder.join(&name);
+            if stat.kind == FileKind::Directory {
+                self.settle(&path)?;
+            } else if is_temporary(&name) {
+                gone_is_fine(self.files.remove_file(&path))?;
+            }
+        }
+        gone_is_fine(self.files.sync_dir(folder))
+    }
+}
+
+/// What is in a folder; nothing if there is none.
+fn listed(files: &dyn Files, folder: &Path) -> io::Result<Vec<(OsString, Stat)>> {
+    match files.read_dir(folder) {
+        Err(error) if error.kind() == Io::NotFound => Ok(Vec::new()),
+        entries => entries,
+    }
+}
+
+fn is_temporary(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
 }
 
 /// Unique among all processes that are alive, and among all names of this one.
@@ -86,29 +161,35 @@ impl Store for LocalStore {
     }
 
     fn read(&self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let name = self.file(path)?;
-        let mut file = File::open(&name).map_err(|error| self.error(path, "opened", error))?;
-        let failed = |error| self.error(path, "read", error);
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(Error::damaged(&self.describe(path), "it is no file"));
-        }
+        let (file, there) = self.open(path)?;
         let wanted = offset.saturating_add(len as u64);
-        if metadata.len() < wanted {
-            let text = format!("it has {} bytes, and {wanted} were expected", metadata.len());
+        if there < wanted {
+            let text = format!("it has {there} bytes, and {wanted} were expected");
             return Err(Error::damaged(&self.describe(path), text));
         }
         let mut bytes = vec![0; len];
-        let done = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut bytes));
-        done.map_err(failed)?;
+        file.read_exact_at(&mut bytes, offset).map_err(|error| {
+            if error.kind() == Io::UnexpectedEof {
+                return Error::damaged(&self.describe(path), "it was cut short while it was read");
+            }
+            self.error(path, "read", error)
+        })?;
         Ok(bytes)
     }
 
+    fn map(&self, path: &str) -> Result<Option<Mapped>> {
+        let (file, bytes) = self.open(path)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        file.map(bytes).map_err(|error| self.error(path, "mapped", error))
+    }
+
     fn size(&self, path: &str) -> Result<u64> {
-        let metadata =
-            fs::metadata(self.file(path)?).map_err(|error| self.error(path, "read", error))?;
-        if metadata.is_file() {
-            return Ok(metadata.len());
+        let stat = self.files.stat(&self.file(path)?);
+        let stat = stat.map_err(|error| self.error(path, "read", error))?;
+        if stat.kind == FileKind::File {
+            return Ok(stat.bytes);
         }
         Err(Error::damaged(&self.describe(path), "it is no file"))
     }
@@ -117,7 +198,7 @@ impl Store for LocalStore {
         check_prefix(prefix)?;
         let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
         let mut found = Vec::new();
-        let walked = walk(&self.root.join(folder), folder, &mut |path, bytes| {
+        let walked = self.walk(&self.root.join(folder), folder, &mut |path, bytes| {
             if path.starts_with(prefix) {
                 found.push(Object { path: path.to_owned(), bytes });
             }
@@ -129,14 +210,16 @@ impl Store for LocalStore {
 
     fn delete(&self, path: &str) -> Result<()> {
         let name = self.file(path)?;
-        remove(&name).map_err(|error| self.error(path, "deleted", error))?;
+        let failed = |error| self.error(path, "deleted", error);
+        self.folders.settle_doubts().map_err(failed)?;
+        self.folders.remove(&name).map_err(failed)?;
         // The folder goes with its last file, but for the root; it is in use if it isn't empty.
         let folder = parent_of(&name);
-        if folder != self.root && fs::remove_dir(&folder).is_ok() {
-            let above = parent_of(&folder);
-            crate::durable::sync_dir(&above).map_err(|error| self.error(path, "deleted", error))?;
+        if folder == self.root {
+            Ok(())
+        } else {
+            self.folders.remove_empty(&folder).map_err(failed)
         }
-        Ok(())
     }
 
     fn location(&self) -> String {
@@ -153,78 +236,23 @@ impl Store for LocalStore {
 
     fn lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
         let name = self.file(path)?;
-        let open = || {
-            create_dirs(&parent_of(&name))?;
-            OpenOptions::new().create(true).truncate(false).write(true).open(&name)
-        };
-        let file = open().map_err(|error| self.error(path, "opened", error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(Held { _file: file }))),
-            Err(TryLockError::WouldBlock) => {
+        match self.in_folder_of(&name, || self.files.try_lock(&name)) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(error) if error.kind() == Io::WouldBlock => {
                 Err(Error::new(ErrorKind::Held, format!("{} is held", self.describe(path))))
             }
             // A file system without locks: the fence alone must do.
-            Err(TryLockError::Error(error)) if error.kind() == Io::Unsupported => Ok(None),
-            Err(TryLockError::Error(error)) => Err(self.error(path, "locked", error)),
+            Err(error) if error.kind() == Io::Unsupported => Ok(None),
+            Err(error) => Err(self.error(path, "locked", error)),
         }
     }
 
+    /// Besides, makes every name that is there durable, and every name that is gone gone for good.
     fn sweep(&self, prefix: &str) -> Result<()> {
         check_prefix(prefix)?;
-        let swept = sweep_temporary(&self.root.join(prefix));
+        let swept = self.settle(&self.root.join(prefix));
         swept.map_err(|error| self.error(prefix, "swept", error))
     }
-}
-
-/// A locked file. The lock goes with the file's handle, however the process ends. The file itself
-/// stays: unlinking a lock file would let two processes lock two files of one name.
-#[derive(Debug)]
-struct Held {
-    _file: File,
-}
-
-impl Lock for Held {}
-
-/// Calls `take` with each object below a folder.
-fn walk(folder: &Path, path: &str, take: &mut dyn FnMut(&str, u64)) -> io::Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == Io::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        // A name that is no text is none of ours; a file that has just gone is not there.
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let metadata = match fs::symlink_metadata(entry.path()) {
-            Err(error) if error.kind() == Io::NotFound => continue,
-            metadata => metadata?,
-        };
-        let inner = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-        if metadata.is_dir() {
-            walk(&entry.path(), &inner, take)?;
-        } else if !name.starts_with(TEMPORARY) {
-            take(&inner, metadata.len());
-        }
-    }
-    Ok(())
-}
-
-fn sweep_temporary(folder: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == Io::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let path = entry?.path();
-        let temporary =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY));
-        if temporary {
-            remove(&path)?;
-        } else if path.is_dir() {
-            sweep_temporary(&path)?;
-        }
-    }
-    Ok(())
 }
 
 struct LocalUpload {
@@ -232,23 +260,38 @@ struct LocalUpload {
     path: String,
     name: PathBuf,
     temporary: PathBuf,
-    file: File,
+    file: Box<dyn NewFile>,
     bytes: u64,
+    /// A write has failed: what the file holds is not what was handed over.
+    failed: bool,
 }
 
 impl LocalUpload {
-    fn publish(self) -> Result<u64> {
-        let failed = |error| self.store.error(&self.path, "written", error);
-        self.file.sync_all().map_err(failed)?;
-        let linked = publish_new(&self.temporary, &self.name).map_err(failed)?;
-        if linked { Ok(self.bytes) } else { Err(failed(Io::AlreadyExists.into())) }
+    /// Consumes the upload, so that a sync that has failed is never tried again.
+    fn publish(mut self) -> Result<u64> {
+        let published = self.link();
+        published.map_err(|error| self.store.error(&self.path, "written", error))
+    }
+
+    fn link(&mut self) -> io::Result<u64> {
+        if self.failed {
+            return Err(io::Error::other("an earlier write has failed"));
+        }
+        self.file.sync()?;
+        self.store.folders.settle_doubts()?;
+        self.store.files.hard_link(&self.temporary, &self.name)?;
+        self.store.folders.sync(&parent_of(&self.name))?;
+        Ok(self.bytes)
     }
 }
 
 impl Upload for LocalUpload {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = self.file.write_all(bytes);
-        written.map_err(|error| self.store.error(&self.path, "written", error))?;
+        // Goes on after a signal and after a short write.
+        if let Err(error) = self.file.write_all(bytes) {
+            self.failed = true;
+            return Err(self.store.error(&self.path, "written", error));
+        }
         self.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -259,9 +302,9 @@ impl Upload for LocalUpload {
 }
 
 impl Drop for LocalUpload {
-    /// After a publication the temporary name is gone already; otherwise the next owner sweeps what
-    /// can't be removed here.
+    /// The temporary name has served its time, whether there is another one now or not. The next
+    /// owner sweeps what can't be removed here.
     fn drop(&mut self) {
-        drop(fs::remove_file(&self.temporary));
+        drop(self.store.files.remove_file(&self.temporary));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::store::{Object, Store, Upload, check_path, check_prefix};
+use crate::store::{Mapped, Object, Store, Upload, check_path, check_prefix};
 use crate::{Error, ErrorKind, Result};
 
 type Objects = Arc<Mutex<BTreeMap<String, Arc<[u8]>>>>;
@@ -62,6 +62,11 @@ impl Store for MemoryStore {
             let text = format!("it has {} bytes, and {wanted} were expected", bytes.len());
             Error::damaged(&self.describe(path), text)
         })
+    }
+
+    fn map(&self, path: &str) -> Result<Option<Mapped>> {
+        let bytes = self.get(path)?;
+        Ok(if bytes.is_empty() { None } else { Some(bytes.into()) })
     }
 
     fn size(&self, path: &str) -> Result<u64> {
