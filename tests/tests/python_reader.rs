@@ -3,15 +3,20 @@
 //! They need Python and a few wheels. `STRANDLINE_PYTHON` names an interpreter that has them;
 //! without it `python3` is tried, and where that one lacks them, the tests say that they are skipped.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use strandline::snapshot::{JobId, Snapshot, history, resolve};
-use strandline_tests::{Program, build, records_noted, repository, wait_until};
+use strandline::snapshot::{
+    Claim, Compression, Contents, JobId, Owner, SaveOptions, Snapshot, Store, history, open_store,
+    resolve, savepoint_name,
+};
+use strandline_tests::{Program, Random, build, records_noted, repository, wait_until};
 
 /// An interpreter with the wheels that the package and its tests need.
 struct Python {
@@ -148,4 +153,107 @@ fn check(python: &Python, reference: &Program, folder: &Path, expected: &str) {
     let ended = reference.run(&[folder]);
     ended.expect_code(0);
     assert!(ended.stdout == expected, "the reference reader reads other entries");
+}
+
+type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A table that changes from checkpoint to checkpoint, and what each of them must read as.
+struct History {
+    store: Arc<dyn Store>,
+    random: Random,
+    table: Table,
+    /// Changed since the newest checkpoint.
+    changed: BTreeSet<Vec<u8>>,
+    expected: BTreeMap<u64, String>,
+}
+
+impl History {
+    /// Puts and deletes, mostly near each other.
+    fn change(&mut self, count: u64) {
+        let near = self.random.between(0, 60_000);
+        for _ in 0..count {
+            let number = match self.random.between(0, 3) {
+                0 => self.random.between(0, 65_535),
+                _ => near + self.random.between(0, 5_000),
+            };
+            let key = format!("{number:05}").into_bytes();
+            if self.random.between(0, 3) == 0 {
+                self.table.remove(&key);
+            } else {
+                let byte = u8::try_from(self.random.between(0, 255)).expect("a byte");
+                let bytes = self.random.between(0, 600);
+                self.table.insert(key.clone(), vec![byte; usize::try_from(bytes).expect("few")]);
+            }
+            self.changed.insert(key);
+        }
+    }
+
+    /// What has changed, with a merge beside it; the first time everything.
+    fn publish(&mut self, owner: &Owner, number: u64) -> strandline::snapshot::Result<()> {
+        let contents = if owner.newest().is_some() { Contents::Changed } else { Contents::All };
+        let checkpoint = owner.begin(number, owner.newest())?;
+        let merged = checkpoint.merge()?;
+        let mut pack = checkpoint.writer("only")?;
+        let mut run = pack.section("table", contents, Vec::new())?;
+        for key in std::mem::take(&mut self.changed) {
+            match self.table.get(&key) {
+                Some(value) => run.push(&key, value)?,
+                None if contents == Contents::Changed => run.delete(&key)?,
+                None => {}
+            }
+        }
+        run.finish()?;
+        let written = pack.finish()?;
+        owner.publish(number, vec![written, merged], Vec::new(), number)?;
+        let lines = self.table.iter();
+        let lines = lines.map(|(key, value)| format!("table\t{}\t{}\n", hex(key), hex(value)));
+        self.expected.insert(number, lines.collect());
+        Ok(())
+    }
+
+    /// An owner that publishes some checkpoints and keeps a few.
+    fn run(&mut self, compression: Compression) -> strandline::snapshot::Result<()> {
+        let claim = Claim { compression, ..Claim::new("history") };
+        let owner = Owner::claim(Arc::clone(&self.store), claim)?;
+        for number in owner.first_checkpoint()..owner.first_checkpoint() + 14 {
+            self.change(300);
+            self.publish(&owner, number)?;
+        }
+        owner.retain(2, 0)?;
+        while self.expected.len() > 2 {
+            self.expected.pop_first();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_history_with_merges_in_every_compression() {
+    let Some(python) = Python::find() else { return };
+    let reference = build("strandline-snapshot", "--example", "reference_reader");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = open_store(&folder.path().display().to_string()).expect("a local store");
+    let mut history = History {
+        store: Arc::clone(&store),
+        random: Random::from_env("a history with merges"),
+        table: Table::new(),
+        changed: BTreeSet::new(),
+        expected: BTreeMap::new(),
+    };
+    history.change(8_000);
+    let job = JobId::for_name("history");
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        history.run(compression).expect("it can be written");
+        for (number, expected) in &history.expected {
+            let checkpoint = folder.path().join(job.to_string()).join(format!("chk-{number}"));
+            check(&python, &reference, &checkpoint, expected);
+        }
+        let (number, expected) = history.expected.last_key_value().expect("it is kept");
+        let snapshot = Snapshot::open(&store, job, *number).expect("it is whole");
+        let name = savepoint_name(job);
+        let options = SaveOptions { compression, now_ms: 0 };
+        let proceed = &mut |_| ControlFlow::Continue(());
+        snapshot.save(&store, &name, options, proceed).expect("it can be saved");
+        check(&python, &reference, &folder.path().join(&name), expected);
+    }
 }
