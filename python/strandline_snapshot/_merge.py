@@ -1,8 +1,9 @@
 """Several runs as one table.
 
 A run is opened when the walk comes to a range that it speaks for, and closed when it has left it.
-So the number of open runs is that of the runs that speak for the key at hand, which the format
-bounds, however many runs a section has.
+So the number of open runs is that of the runs that speak for the key at hand, however many runs a
+section has: at most 12 where a table grows by changes, and one for each subtask where many have
+written keys that lie among each other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Iterator, NamedTuple, Optional
 from ._pack import Entry, OpenRun, PackFolder
 from .errors import FormatError
 
-SPEAKING_MAX = 12
+# Against manifests that would have a reader open more and more.
+SPEAKING_MAX = 1024
 
 
 class _Piece(NamedTuple):
@@ -74,7 +76,7 @@ class _Walk:
             if entry is not None:
                 heapq.heappush(self._open, (entry[0], -piece.age, entry[1], entries))
             if len(self._open) > SPEAKING_MAX:
-                what = f"more than {SPEAKING_MAX} runs speak for one key"
+                what = f"more than {SPEAKING_MAX:,} runs speak for one key"
                 raise FormatError(self._manifest, what)
 
     def _entries(self, piece: _Piece) -> Iterator[Entry]:

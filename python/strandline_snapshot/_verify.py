@@ -28,7 +28,7 @@ def problems(packs: PackFolder, path: str, manifest: Manifest) -> Iterator[Probl
         yield Problem(path, what)
     for section in manifest.sections:
         if speaking_most(section.runs) > SPEAKING_MAX:
-            what = f"section `{section.name}`: more than {SPEAKING_MAX} runs speak for one key"
+            what = f"section `{section.name}`: more than {SPEAKING_MAX:,} runs speak for one key"
             yield Problem(path, what)
     for run in runs:
         yield from _run(packs, path, run)

@@ -313,9 +313,11 @@ class Hostile(InFolder):
 
     def test_too_many_runs_speak(self):
         pack = self.root.pack()
-        runs = [pack.run([(b"a", b"1")]) for _ in range(13)]
+        runs = [pack.run([(b"a", b"%d" % number)]) for number in range(1025)]
         path = self.root.publish(1, {"s": runs}, [pack])
-        self.refused(path, "more than 12 runs speak for one key")
+        self.refused(path, "more than 1,024 runs speak for one key")
+        path = self.root.publish(2, {"s": runs[1:]}, [pack])
+        self.assertEqual(self.read(path), [(b"a", b"1024")])
 
     def test_manifests(self):
         run = self.root.pack().run([(b"a", b"1")])

@@ -11,8 +11,8 @@ const IMPORTS: &str = "import blake3, lz4.block, msgpack, zstandard";
 
 /// Tests the Python reader and the reference reader with what a job writes.
 pub(crate) fn test() -> Result<Outcome, Box<dyn Error>> {
-    if output("python3", &["--version"]).is_none() {
-        return Ok(Outcome::Skipped("there is no python3".to_owned()));
+    if output("python3", &["-c", "import ensurepip, venv"]).is_none() {
+        return Ok(Outcome::Skipped("there is no python3 with venv and pip".to_owned()));
     }
     let python = prepare()?.display().to_string();
     run_cargo(
