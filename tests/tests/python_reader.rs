@@ -257,3 +257,36 @@ fn a_history_with_merges_in_every_compression() {
         check(&python, &reference, &folder.path().join(&name), expected);
     }
 }
+
+/// As many subtasks write splits of a source: each has keys among those of the others.
+#[test]
+fn many_writers_of_one_section() {
+    let Some(python) = Python::find() else { return };
+    let reference = build("strandline-snapshot", "--example", "reference_reader");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = open_store(&folder.path().display().to_string()).expect("a local store");
+    let claim = Claim::new("many writers");
+    let job = claim.job;
+    let owner = Owner::claim(store, claim).expect("nobody else has it");
+    let number = owner.first_checkpoint();
+    let checkpoint = owner.begin(number, None).expect("a new number");
+    let writers = 0..32_u8;
+    let written = writers.clone().map(|writer| {
+        let mut pack = checkpoint.writer(&format!("task-{writer}"))?;
+        let mut run = pack.section("splits", Contents::All, Vec::new())?;
+        run.push(&[writer], b"first")?;
+        run.push(&[writer + 32], b"second")?;
+        run.finish()?;
+        pack.finish()
+    });
+    let written: strandline::snapshot::Result<Vec<_>> = written.collect();
+    let published = owner.publish(number, written.expect("it can be written"), Vec::new(), 0);
+    published.expect("it can be published");
+    let lines = |first: u8, value: &[u8]| -> String {
+        let keys = writers.clone().map(|writer| hex(&[first + writer]));
+        keys.map(|key| format!("splits\t{key}\t{}\n", hex(value))).collect()
+    };
+    let expected = lines(0, b"first") + &lines(32, b"second");
+    let checkpoint = folder.path().join(job.to_string()).join(format!("chk-{number}"));
+    check(&python, &reference, &checkpoint, &expected);
+}
