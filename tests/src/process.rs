@@ -1,7 +1,7 @@
 //! Programs of this workspace as processes.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -57,6 +57,12 @@ pub struct Ended {
 }
 
 impl Program {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Starts it.
     ///
     /// # Panics

@@ -1,8 +1,9 @@
-//! The house's own commands: `cargo xtask test`, `tidy`, `bench`, `ci`.
+//! The house's own commands: `cargo xtask test`, `tidy`, `vectors`, `bench`, `ci`.
 //!
 //! ```text
 //!  arguments ──► Command (pure) ──► test  ──► steps: cargo, tidy ──► summary (pure)
 //!                                   tidy  ──► tree (I/O) ──► rules (pure) ──► problems
+//!                                   vectors ► an example of strandline-snapshot ──► docs/vectors
 //!                                   bench ──► strandline-benches ──► page (pure) ──► docs/benchmarks.md
 //! ```
 //!
@@ -13,9 +14,11 @@
 
 mod bench;
 mod command;
+mod python;
 mod steps;
 mod test;
 mod tidy;
+mod vectors;
 mod workspace;
 
 use std::error::Error;
@@ -43,6 +46,8 @@ fn run(command: Command) -> Result<bool, Box<dyn Error>> {
         }
         Command::Test { services } => test::run(services),
         Command::Tidy => tidy::run(),
+        Command::Vectors { check: true } => vectors::check(),
+        Command::Vectors { check: false } => vectors::write(),
         Command::BenchList => {
             println!("{}", bench::list());
             Ok(true)

@@ -1,12 +1,12 @@
 //! `cargo xtask test`: everything that the Rust toolchain alone can check.
 //!
-//! Cheap steps come first. Clippy and the documentation share the checked dependencies, the last two
-//! steps the built ones, so each is compiled twice and not more.
+//! Cheap steps come first. Clippy and the documentation share the checked dependencies, the steps
+//! behind them the built ones, so each is compiled twice and not more.
 
 use std::error::Error;
 
 use crate::steps::{Outcome, Report, run_cargo, run_component, step, summary};
-use crate::tidy;
+use crate::{python, tidy, vectors};
 
 /// Whether every step passed, or was skipped for want of its tool.
 pub(crate) fn run(services: bool) -> Result<bool, Box<dyn Error>> {
@@ -20,9 +20,11 @@ pub(crate) fn run(services: bool) -> Result<bool, Box<dyn Error>> {
             run_cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-Dwarnings")])
         }),
     ];
+    reports.push(step("vectors", vectors::step));
     reports.extend(build_and_test());
     if services {
         reports.push(step("services", services_step));
+        reports.push(step("python", python::test));
     }
     let (text, well) = summary(&reports);
     println!("\n{text}");
