@@ -203,6 +203,15 @@ impl CloudStore {
     }
 }
 
+/// Of a request for a part of an object: such a part may be taken or missing, and that says nothing
+/// about the object.
+fn of_part(error: Error, name: &str) -> Error {
+    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) {
+        return Error::new(ErrorKind::Io, format!("{name} can't be written")).because(error);
+    }
+    error
+}
+
 impl Remote for CloudStore {
     fn name(&self, path: &str) -> String {
         let slash = if self.prefix.is_empty() && path.is_empty() { "" } else { "/" };
@@ -213,7 +222,13 @@ impl Remote for CloudStore {
         let key = self.key(path)?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = self.service.put_opts(&key, PutPayload::from(bytes), options).await;
-        put.map(drop).map_err(|error| self.error(path, "written", error))
+        put.map(drop).map_err(|error| {
+            if matches!(error, object_store::Error::NotFound { .. }) {
+                let text = format!("{} can't be written: there is no such bucket", self.name(path));
+                return Error::new(ErrorKind::Invalid, text).because(error);
+            }
+            self.error(path, "written", error)
+        })
     }
 
     async fn look(&self, path: &str, expected: Expected) -> Result<Found> {

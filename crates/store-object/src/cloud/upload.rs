@@ -7,7 +7,7 @@ use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
 use strandline_snapshot::{Error, ErrorKind, Result, Upload};
 use tokio::task::JoinHandle;
 
-use super::CloudStore;
+use super::{CloudStore, of_part};
 use crate::blocking::{late, start, wait, within};
 use crate::settle::{self, Expected, Remote, taken};
 
@@ -63,12 +63,12 @@ impl CloudUpload {
     fn begin(&self) -> Result<Parts> {
         let (store, path) = (self.store.clone(), self.path.clone());
         wait(async move {
-            let key = store.key(&path)?;
+            let (key, name) = (store.key(&path)?, store.name(&path));
             let work = async {
                 let upload = store.service.put_multipart(&key).await;
-                upload.map_err(|error| store.error(&path, "written", error))
+                upload.map_err(|error| of_part(store.error(&path, "written", error), &name))
             };
-            let upload = within(store.options.total_timeout, &store.name(&path), work).await?;
+            let upload = within(store.options.total_timeout, &name, work).await?;
             Ok(Parts { upload, count: 0, in_flight: VecDeque::new() })
         })
     }
@@ -145,13 +145,13 @@ impl Parts {
 
     async fn wait_for_one(&mut self, store: &CloudStore, path: &str) -> Result<()> {
         let Some(mut sending) = self.in_flight.pop_front() else { return Ok(()) };
-        let limit = store.options.total_timeout;
+        let (limit, name) = (store.options.total_timeout, store.name(path));
         let Ok(sent) = tokio::time::timeout(limit, &mut sending).await else {
             sending.abort();
-            return Err(late(limit, &store.name(path)));
+            return Err(late(limit, &name));
         };
         let sent = sent.map_err(object_store::Error::from).flatten();
-        sent.map_err(|error| store.error(path, "written", error))
+        sent.map_err(|error| of_part(store.error(path, "written", error), &name))
     }
 
     /// The services don't complete an upload on condition, so the path is looked at before.
@@ -168,7 +168,7 @@ impl Parts {
         let limit = store.options.total_timeout;
         let work = async {
             let completed = self.upload.complete().await;
-            completed.map(drop).map_err(|error| store.error(path, "written", error))
+            completed.map(drop).map_err(|error| of_part(store.error(path, "written", error), &name))
         };
         let Err(failure) = within(limit, &name, work).await else { return Ok(()) };
         settle::settle(store, path, expected, failure, store.options).await

@@ -29,7 +29,7 @@ impl Draft {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let temporary = format!("{folder}/{}", temporary_name());
         let options = WriteOptions::default().block_size(BLOCK_BYTES as u64).create_parent(true);
-        let writer = store.ask(path, "written", store.client.create(&temporary, options)).await?;
+        let writer = ask(store, path, "written", store.client.create(&temporary, options)).await?;
         Ok(Self { path: path.to_owned(), temporary, writer, room: BLOCK_BYTES })
     }
 
@@ -37,9 +37,9 @@ impl Draft {
         while !bytes.is_empty() {
             let now = bytes.split_to(bytes.len().min(self.room).min(BUFFER_BYTES));
             self.room -= now.len();
-            store.ask(&self.path, "written", self.writer.write_bytes(now)).await?;
+            ask(store, &self.path, "written", self.writer.write_bytes(now)).await?;
             if self.room == 0 {
-                store.ask(&self.path, "synced", self.writer.hsync()).await?;
+                ask(store, &self.path, "synced", self.writer.hsync()).await?;
                 self.room = BLOCK_BYTES;
             }
         }
@@ -49,16 +49,13 @@ impl Draft {
     /// Gives it its object's name, unless that is taken.
     pub(super) async fn publish(&mut self, store: &HdfsStore) -> Result<()> {
         let path = &self.path;
-        store.ask(path, "synced", self.writer.hsync()).await?;
-        store.ask(path, "closed", self.writer.close()).await?;
+        ask(store, path, "synced", self.writer.hsync()).await?;
+        ask(store, path, "closed", self.writer.close()).await?;
         let file = store.file(path)?;
         let renamed = store.client.rename(&self.temporary, &file, false);
         match store.ask(path, "published", renamed).await {
             // The temporary file is what is missing: an earlier reply may have been lost.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let text = format!("{} can't be published", store.name(path));
-                Err(Error::new(ErrorKind::Io, text).because(error))
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(of_draft(store, path, error)),
             renamed => renamed,
         }
     }
@@ -70,6 +67,25 @@ impl Draft {
         let deleted = store.client.delete(&self.temporary, false);
         store.ask(&self.path, "removed", deleted).await.unwrap_or(false)
     }
+}
+
+/// A call that is about the temporary file.
+async fn ask<T>(
+    store: &HdfsStore,
+    path: &str,
+    doing: &str,
+    call: impl Future<Output = hdfs_native::Result<T>>,
+) -> Result<T> {
+    store.ask(path, doing, call).await.map_err(|error| of_draft(store, path, error))
+}
+
+/// The temporary file may be taken or missing, and that says nothing about the object.
+fn of_draft(store: &HdfsStore, path: &str, error: Error) -> Error {
+    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) {
+        let text = format!("{} can't be written", store.name(path));
+        return Error::new(ErrorKind::Io, text).because(error);
+    }
+    error
 }
 
 pub(super) struct HdfsUpload {

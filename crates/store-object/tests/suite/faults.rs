@@ -125,6 +125,12 @@ fn uploads_of_several_parts() {
     check_upload(&[Fine, Fails], Some(ErrorKind::Io));
 }
 
+#[test]
+fn a_part_that_is_taken_is_no_object_that_is() {
+    check_upload(&[Fate::Conflicts], Some(ErrorKind::Io));
+    check_upload(&[Fate::Fine, Fate::RepeatsItself], Some(ErrorKind::Io));
+}
+
 /// Takes back are not waited for by those who drop an upload.
 #[track_caller]
 fn wait_for_abort(service: &Faulty) {
