@@ -1,6 +1,7 @@
 //! What the arguments ask for.
 
 use crate::bench;
+use crate::services::Action;
 
 /// One thing to do.
 #[derive(Debug, PartialEq)]
@@ -11,6 +12,7 @@ pub(crate) enum Command {
         services: bool,
     },
     Tidy,
+    Services(Action),
     BenchList,
     BenchAll,
     Bench {
@@ -28,6 +30,7 @@ cargo xtask COMMAND
   bench                 list the benchmarks
   bench NAME [ARGS …]   run one; ARGS are its own, try --help
   bench all             run each with its default figures and write docs/benchmarks.md
+  services up|down|status   the servers that some tests need, on this machine
   ci                    what a build machine runs: test --services
 
 `cargo xtask COMMAND --help` says more. Exit codes: 0 all is well, 1 something isn't, 2 bad arguments.";
@@ -39,7 +42,17 @@ Everything that can be checked with the Rust toolchain alone, one step after ano
 time: cargo fmt, tidy, clippy, the documentation, the tests with their doctests. A step whose tool
 the toolchain lacks is skipped, loudly. A failing step doesn't keep the others from running.
 
-  --services   also what needs servers; no test does yet, and the step says so";
+  --services   also what needs servers: installs and starts them, tests, and stops them;
+               a server that can't be had is a failure, and the tests that need it do nothing";
+
+const SERVICES: &str = "\
+cargo xtask services up       install and start what doesn't run yet, print the tests' variables
+cargo xtask services down     stop all of them
+cargo xtask services status   say which of them run
+
+SeaweedFS (S3), Azurite (Azure) and a small HDFS, on 127.0.0.1. Needed: python3 with pip, node with
+npm, a JDK of version 17 or newer, mvn. Everything is in target/services; `. target/services/env`
+sets the variables. Data do not outlive `up`.";
 
 const TIDY: &str = "\
 cargo xtask tidy
@@ -66,6 +79,12 @@ impl Command {
             ["help" | "--help" | "-h"] => Ok(Self::Help(HELP)),
             ["test" | "ci", "--help" | "-h"] => Ok(Self::Help(TEST)),
             ["tidy", "--help" | "-h"] => Ok(Self::Help(TIDY)),
+            ["services", "--help" | "-h"] => Ok(Self::Help(SERVICES)),
+            ["services", "up"] => Ok(Self::Services(Action::Up)),
+            ["services", "down"] => Ok(Self::Services(Action::Down)),
+            ["services", "status"] => Ok(Self::Services(Action::Status)),
+            ["services"] => Err(SERVICES.to_owned()),
+            ["services", extra, ..] => Err(unexpected(extra, SERVICES)),
             ["bench", "--help" | "-h"] => Ok(Self::Help(BENCH)),
             ["test"] => Ok(Self::Test { services: false }),
             ["test", "--services"] | ["ci"] => Ok(Self::Test { services: true }),
@@ -118,6 +137,9 @@ mod tests {
         check("test --services", Command::Test { services: true });
         check("ci", Command::Test { services: true });
         check("tidy", Command::Tidy);
+        check("services up", Command::Services(Action::Up));
+        check("services down", Command::Services(Action::Down));
+        check("services status", Command::Services(Action::Status));
         check("bench", Command::BenchList);
         check("bench all", Command::BenchAll);
     }
@@ -139,6 +161,7 @@ mod tests {
         check("help", Command::Help(HELP));
         check("test -h", Command::Help(TEST));
         check("tidy --help", Command::Help(TIDY));
+        check("services --help", Command::Help(SERVICES));
         check("bench --help", Command::Help(BENCH));
     }
 
@@ -149,6 +172,8 @@ mod tests {
         refused("test --service", "unexpected argument: --service");
         refused("ci --services", "unexpected argument: --services");
         refused("tidy crates", "unexpected argument: crates");
+        refused("services", SERVICES.lines().next().unwrap_or_default());
+        refused("services start", "unexpected argument: start");
         refused("bench keyed", "no such benchmark: keyed");
         refused("bench all --json", "unexpected argument: --json");
     }

@@ -1,9 +1,10 @@
-//! The house's own commands: `cargo xtask test`, `tidy`, `bench`, `ci`.
+//! The house's own commands: `cargo xtask test`, `tidy`, `bench`, `services`, `ci`.
 //!
 //! ```text
 //!  arguments ──► Command (pure) ──► test  ──► steps: cargo, tidy ──► summary (pure)
 //!                                   tidy  ──► tree (I/O) ──► rules (pure) ──► problems
 //!                                   bench ──► strandline-benches ──► page (pure) ──► docs/benchmarks.md
+//!                                   services ──► servers in target/services, for tests
 //! ```
 //!
 //! It ends with 0 if all is well, 1 if something isn't, and 2 if the arguments can't be understood.
@@ -13,6 +14,7 @@
 
 mod bench;
 mod command;
+mod services;
 mod steps;
 mod test;
 mod tidy;
@@ -43,6 +45,7 @@ fn run(command: Command) -> Result<bool, Box<dyn Error>> {
         }
         Command::Test { services } => test::run(services),
         Command::Tidy => tidy::run(),
+        Command::Services(action) => services::run(action),
         Command::BenchList => {
             println!("{}", bench::list());
             Ok(true)
