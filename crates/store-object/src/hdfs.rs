@@ -88,10 +88,14 @@ impl HdfsStore {
         doing: &str,
         call: impl Future<Output = hdfs_native::Result<T>>,
     ) -> Result<T> {
+        let answer = self.in_time(path, call).await?;
+        answer.map_err(|error| self.error(path, doing, error))
+    }
+
+    async fn in_time<T>(&self, path: &str, call: impl Future<Output = T>) -> Result<T> {
         let limit = self.options.request_timeout;
         let answer = tokio::time::timeout(limit, call).await;
-        let answer = answer.map_err(|_| late(limit, &self.name(path)))?;
-        answer.map_err(|error| self.error(path, doing, error))
+        answer.map_err(|_| late(limit, &self.name(path)))
     }
 
     /// A call that may be repeated, until it succeeds or the attempts or the time are used up.
@@ -111,10 +115,12 @@ impl HdfsStore {
         let mut left = self.options.attempts;
         loop {
             left -= 1;
-            let ended = self.ask(path, doing, call()).await;
-            let failed = ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io);
+            // The client has made attempts of its own when the time is over.
+            let answer = self.in_time(path, call()).await?;
+            let answer = answer.map_err(|error| self.error(path, doing, error));
+            let failed = answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io);
             if !failed || left == 0 {
-                return ended;
+                return answer;
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
