@@ -199,7 +199,46 @@ impl CloudStore {
         } else {
             (ErrorKind::Io, format!("{name} can't be {doing}"))
         };
-        Error::new(kind, text).because(error)
+        Error::new(kind, text).because(Brief(error))
+    }
+}
+
+/// What a service or the network has said, in a line. The client's errors repeat their causes, and
+/// some of them are pages of XML.
+#[derive(Debug)]
+struct Brief(object_store::Error);
+
+impl std::error::Error for Brief {}
+
+impl fmt::Display for Brief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = self.0.to_string();
+        let mut last: &dyn std::error::Error = &self.0;
+        while let Some(cause) = last.source() {
+            last = cause;
+        }
+        f.write_str(&brief(&whole, &last.to_string()))
+    }
+}
+
+/// From the whole text of an error and that of its last cause.
+fn brief(whole: &str, last: &str) -> String {
+    let between = |text: &str, start: &str, end: &str| {
+        let (_, rest) = text.split_once(start)?;
+        rest.split_once(end).map(|(inside, _)| inside.to_owned())
+    };
+    let line = last.lines().next().unwrap_or_default();
+    let line = line.split_once("<?xml").map_or(line, |(before, _)| before);
+    let mut text = line.trim_end_matches([' ', ':']).to_owned();
+    for tag in ["Code", "Message"] {
+        if let Some(said) = between(last, &format!("<{tag}>"), &format!("</{tag}>")) {
+            text = format!("{text}: {}", said.lines().next().unwrap_or_default());
+        }
+    }
+    // Whom it was asked: a wrong endpoint is seen at once.
+    match between(whole, "://", "/") {
+        Some(host) if !host.contains(' ') => format!("{host}: {text}"),
+        _ => text,
     }
 }
 
@@ -225,7 +264,7 @@ impl Remote for CloudStore {
         put.map(drop).map_err(|error| {
             if matches!(error, object_store::Error::NotFound { .. }) {
                 let text = format!("{} can't be written: there is no such bucket", self.name(path));
-                return Error::new(ErrorKind::Invalid, text).because(error);
+                return Error::new(ErrorKind::Invalid, text).because(Brief(error));
             }
             self.error(path, "written", error)
         })
@@ -287,5 +326,33 @@ impl fmt::Debug for CloudStore {
             .field("location", &self.location())
             .field("options", &self.options)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(whole: &str, last: &str, expected: &str) {
+        assert_eq!(brief(whole, last), expected);
+    }
+
+    #[test]
+    fn errors_are_brief() {
+        let last = "Server returned non-2xx status code: 404 Not Found: <?xml version=\"1.0\"?>\n\
+                    <Error><Code>NoSuchBucket</Code><Message>There is none</Message></Error>";
+        check(
+            &format!("Error performing GET http://127.0.0.1:8433/b?x in 1 ms - {last}"),
+            last,
+            "127.0.0.1:8433: Server returned non-2xx status code: 404 Not Found: NoSuchBucket: There is none",
+        );
+        check(
+            "Error performing HEAD https://s3.amazonaws.com/b/a in 1 ms, after 4 retries",
+            "Connection refused (os error 111)",
+            "s3.amazonaws.com: Connection refused (os error 111)",
+        );
+        check("Generic faulty error: 503 slow down", "503 slow down", "503 slow down");
+        check("x", "", "");
     }
 }
