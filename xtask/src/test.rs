@@ -62,7 +62,9 @@ fn test_on_services() -> [Report; 3] {
 /// Tests of what could not be started do nothing; the step before has failed then.
 fn services_tests() -> Result<Outcome, Box<dyn Error>> {
     let variables = services::variables();
-    let stores = ["test", "-p", "strandline-store-object", "--all-features", "--test", "services"];
+    let stores =
+        "test -p strandline-store-object --all-features --test services --test lost_replies";
+    let stores: Vec<&str> = stores.split(' ').collect();
     let jobs = ["test", "-p", "strandline-tests", "--test", "remote"];
     let stores = run_cargo(&stores, &variables)?;
     let jobs = run_cargo(&jobs, &variables)?;
