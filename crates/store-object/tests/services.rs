@@ -3,6 +3,7 @@
 //! `STRANDLINE_TEST_S3`, `STRANDLINE_TEST_AZURE` and `STRANDLINE_TEST_HDFS` are URIs under which the
 //! tests may write; `cargo xtask services up` starts servers and prints such variables. A test whose
 //! variable isn't set says so and does nothing.
+#![cfg(any(feature = "s3", feature = "azure", feature = "hdfs"))]
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Barrier};
