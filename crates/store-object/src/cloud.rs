@@ -24,6 +24,8 @@ use upload::CloudUpload;
 ///   as it is.
 /// - A larger upload has no such condition on the services: the path is looked at, then the upload is
 ///   completed. Whoever makes large objects gives each a name of its own.
+/// - A create of the very bytes that are there succeeds: they are taken for its own, whose reply was
+///   lost. Whoever must know that nobody else was faster writes something unique.
 /// - There are no locks: [`Store::lock`] is `None`.
 /// - An upload that a dead process has left is not seen and can't be found through this client; a
 ///   rule of the bucket's life cycle removes it. [`Store::sweep`] has nothing to do.

@@ -38,6 +38,8 @@ const PIECE_BYTES: usize = 4 << 20;
 /// client.
 ///
 /// - A path that is taken stays as it is, whatever the size of the object.
+/// - A create of the very bytes that are there succeeds: they are taken for its own, whose reply was
+///   lost. Whoever must know that nobody else was faster writes something unique.
 /// - There are no locks: [`Store::lock`] is `None`.
 /// - [`Store::sweep`] removes the temporary files that dead processes have left.
 /// - Folders with erasure coding can't be synced, and are refused by the first write.
