@@ -1,6 +1,7 @@
 //! What the arguments ask for.
 
 use crate::bench;
+use crate::services::Action;
 
 /// One thing to do.
 #[derive(Debug, PartialEq)]
@@ -15,6 +16,7 @@ pub(crate) enum Command {
         /// Compare instead of writing.
         check: bool,
     },
+    Services(Action),
     BenchList,
     BenchAll,
     Bench {
@@ -33,6 +35,7 @@ cargo xtask COMMAND
   bench                 list the benchmarks
   bench NAME [ARGS …]   run one; ARGS are its own, try --help
   bench all             run each with its default figures and write docs/benchmarks.md
+  services up|down|status   the servers that some tests need, on this machine
   ci                    what a build machine runs: test --services
 
 `cargo xtask COMMAND --help` says more. Exit codes: 0 all is well, 1 something isn't, 2 bad arguments.";
@@ -44,8 +47,18 @@ Everything that can be checked with the Rust toolchain alone, one step after ano
 time: cargo fmt, tidy, clippy, the documentation, the vectors, the tests with their doctests. A step whose tool
 the toolchain lacks is skipped, loudly. A failing step doesn't keep the others from running.
 
-  --services   also what needs servers, and the Python reader, which needs Python and some wheels;
-               no test needs a server yet, and the step says so";
+  --services   also what needs servers (installs and starts them, tests, and stops them) and
+               the Python reader, which needs Python and some wheels;
+               a server that can't be had is a failure, and the tests that need it do nothing";
+
+const SERVICES: &str = "\
+cargo xtask services up       install and start what doesn't run yet, print the tests' variables
+cargo xtask services down     stop all of them
+cargo xtask services status   say which of them run
+
+SeaweedFS (S3), Azurite (Azure) and a small HDFS, on 127.0.0.1. Needed: python3 with pip, node with
+npm, a JDK of version 17 or newer, mvn. Everything is in target/services; `. target/services/env`
+sets the variables. Data do not outlive `up`.";
 
 const TIDY: &str = "\
 cargo xtask tidy
@@ -80,6 +93,12 @@ impl Command {
             ["test" | "ci", "--help" | "-h"] => Ok(Self::Help(TEST)),
             ["tidy", "--help" | "-h"] => Ok(Self::Help(TIDY)),
             ["vectors", "--help" | "-h"] => Ok(Self::Help(VECTORS)),
+            ["services", "--help" | "-h"] => Ok(Self::Help(SERVICES)),
+            ["services", "up"] => Ok(Self::Services(Action::Up)),
+            ["services", "down"] => Ok(Self::Services(Action::Down)),
+            ["services", "status"] => Ok(Self::Services(Action::Status)),
+            ["services"] => Err(SERVICES.to_owned()),
+            ["services", extra, ..] => Err(unexpected(extra, SERVICES)),
             ["bench", "--help" | "-h"] => Ok(Self::Help(BENCH)),
             ["test"] => Ok(Self::Test { services: false }),
             ["test", "--services"] | ["ci"] => Ok(Self::Test { services: true }),
@@ -137,6 +156,9 @@ mod tests {
         check("tidy", Command::Tidy);
         check("vectors", Command::Vectors { check: false });
         check("vectors --check", Command::Vectors { check: true });
+        check("services up", Command::Services(Action::Up));
+        check("services down", Command::Services(Action::Down));
+        check("services status", Command::Services(Action::Status));
         check("bench", Command::BenchList);
         check("bench all", Command::BenchAll);
     }
@@ -159,6 +181,7 @@ mod tests {
         check("test -h", Command::Help(TEST));
         check("tidy --help", Command::Help(TIDY));
         check("vectors --help", Command::Help(VECTORS));
+        check("services --help", Command::Help(SERVICES));
         check("bench --help", Command::Help(BENCH));
     }
 
@@ -170,6 +193,8 @@ mod tests {
         refused("ci --services", "unexpected argument: --services");
         refused("tidy crates", "unexpected argument: crates");
         refused("vectors --chekc", "unexpected argument: --chekc");
+        refused("services", SERVICES.lines().next().unwrap_or_default());
+        refused("services start", "unexpected argument: start");
         refused("bench keyed", "no such benchmark: keyed");
         refused("bench all --json", "unexpected argument: --json");
     }

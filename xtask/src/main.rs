@@ -1,10 +1,11 @@
-//! The house's own commands: `cargo xtask test`, `tidy`, `vectors`, `bench`, `ci`.
+//! The house's own commands: `cargo xtask test`, `tidy`, `vectors`, `bench`, `services`, `ci`.
 //!
 //! ```text
 //!  arguments ──► Command (pure) ──► test  ──► steps: cargo, tidy ──► summary (pure)
 //!                                   tidy  ──► tree (I/O) ──► rules (pure) ──► problems
 //!                                   vectors ► an example of strandline-snapshot ──► docs/vectors
 //!                                   bench ──► strandline-benches ──► page (pure) ──► docs/benchmarks.md
+//!                                   services ──► servers in target/services, for tests
 //! ```
 //!
 //! It ends with 0 if all is well, 1 if something isn't, and 2 if the arguments can't be understood.
@@ -15,6 +16,7 @@
 mod bench;
 mod command;
 mod python;
+mod services;
 mod steps;
 mod test;
 mod tidy;
@@ -48,6 +50,7 @@ fn run(command: Command) -> Result<bool, Box<dyn Error>> {
         Command::Tidy => tidy::run(),
         Command::Vectors { check: true } => vectors::check(),
         Command::Vectors { check: false } => vectors::write(),
+        Command::Services(action) => services::run(action),
         Command::BenchList => {
             println!("{}", bench::list());
             Ok(true)

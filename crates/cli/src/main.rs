@@ -62,6 +62,8 @@ fn refuse(error: &clap::Error) -> ! {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "object-stores")]
+    strandline::store_object::register();
     let flags = Flags::try_parse().unwrap_or_else(|error| refuse(&error));
     let Command::Checkpoints(command) = flags.command;
     let ended = match &command {

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use strandline_barrier::Alignment;
 use strandline_snapshot::{Compression, JobId};
@@ -437,7 +439,9 @@ fn log_to(bar: &ProgressBar) {
         .without_time()
         .with_ansi(std::io::stderr().is_terminal())
         .finish();
-    drop(tracing::subscriber::set_global_default(subscriber));
+    // What libraries have to say of their retries is not for people.
+    let own = filter_fn(|metadata| metadata.target().starts_with("strandline"));
+    drop(tracing::subscriber::set_global_default(subscriber.with(own)));
 }
 
 struct AboveBar(ProgressBar);

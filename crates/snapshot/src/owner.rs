@@ -13,7 +13,7 @@ use crate::history::Listed;
 use crate::job::JobId;
 use crate::lease::Lease;
 use crate::live::Base;
-use crate::manifest::{Manifest, Section};
+use crate::manifest::{self, Manifest, Section};
 use crate::merge;
 use crate::names;
 use crate::pack::{LiveRun, PackWriter, Written};
@@ -272,7 +272,7 @@ impl Owner {
         state.sizes.extend(sizes);
     }
 
-    /// Creates the manifest, or sees to it that there is none.
+    /// Creates the manifest, or sees to it that there is none and will be none.
     fn create_manifest(&self, checkpoint: u64, bytes: &[u8]) -> Result<()> {
         let path = names::manifest(self.job, checkpoint);
         let Err(error) = create_own(&self.store, &path, bytes) else {
@@ -281,11 +281,26 @@ impl Owner {
         if error.kind() == ErrorKind::AlreadyExists {
             return Err(error);
         }
-        if error.kind() == ErrorKind::Unsettled {
-            return Err(unsettled(checkpoint, error));
+        if self.store.local_root().is_some() {
+            // What a folder has not done by now it never will.
+            self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
+            return Err(error);
         }
-        self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
-        Err(error)
+        self.occupy(checkpoint, &path, bytes, error)
+    }
+
+    /// A write that seems to have failed may be on its way still. With its name taken it comes to
+    /// nothing; if it comes first, it has not failed.
+    fn occupy(&self, checkpoint: u64, path: &str, bytes: &[u8], failed: Error) -> Result<()> {
+        match create_own(&self.store, path, &manifest::void(self.fence.nonce)?) {
+            Ok(()) => Err(failed),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let there = self.store.read(path, 0, bytes.len());
+                let there = there.map_err(|error| unsettled(checkpoint, error))?;
+                if there == bytes { Ok(()) } else { Err(error) }
+            }
+            Err(error) => Err(unsettled(checkpoint, error)),
+        }
     }
 
     fn check_fence(&self) -> Result<()> {

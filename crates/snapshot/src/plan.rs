@@ -133,8 +133,11 @@ struct Segment {
     runs: Vec<usize>,
 }
 
+/// Runs that don't overlap and hold as many changes each: several writers have written them for one
+/// checkpoint, or one merge that was long. At a key they are one.
 struct Layer {
-    run: usize,
+    runs: Vec<usize>,
+    ranges: Vec<KeyRange>,
     merged: u64,
     bytes: f64,
     tombstones: f64,
@@ -186,7 +189,8 @@ fn add_run(segments: &mut [Segment], number: usize, live: &LiveRun) {
         if live.run.is_base() {
             segment.base_bytes += bytes;
             segment.base_entries += entries;
-        } else if let Some(layer) = segment.stack.last_mut().filter(|layer| layer.run == number) {
+        } else if let Some(layer) = segment.stack.last_mut().filter(|of| of.runs.contains(&number))
+        {
             layer.bytes += bytes;
             layer.tombstones += f64::from(chunk.tombstones);
         }
@@ -204,9 +208,28 @@ impl Segment {
         if live.run.is_base() {
             self.phase = self.phase.max(f64::from(live.run.phase) / 256.0);
         } else {
-            let merged = u64::from(live.run.merged);
-            self.stack.push(Layer { run: number, merged, bytes: 0.0, tombstones: 0.0 });
+            let ranges = live.run.ranges.iter().filter_map(|range| range.common(&self.range));
+            self.add_to_stack(number, u64::from(live.run.merged), ranges.collect());
         }
+    }
+
+    /// To the newest layer, if these ranges fit in beside what it has; otherwise to a new one.
+    fn add_to_stack(&mut self, number: usize, merged: u64, ranges: Vec<KeyRange>) {
+        let fits = self.stack.last().is_some_and(|layer| {
+            let mut pairs = layer.ranges.iter().flat_map(|of| ranges.iter().map(move |r| (of, r)));
+            layer.merged == merged && pairs.all(|(a, b)| a.common(b).is_none())
+        });
+        let mut layer = match self.stack.pop() {
+            Some(layer) if fits => layer,
+            other => {
+                self.stack.extend(other);
+                let (runs, ranges) = (Vec::new(), Vec::new());
+                Layer { runs, ranges, merged, bytes: 0.0, tombstones: 0.0 }
+            }
+        };
+        layer.runs.push(number);
+        layer.ranges.extend(ranges);
+        self.stack.push(layer);
     }
 
     fn task(self, section: &str) -> Option<Task> {
@@ -247,7 +270,7 @@ impl Segment {
         Some(Task {
             section: section.to_owned(),
             range: self.range.clone(),
-            runs: newest.iter().map(|layer| layer.run).collect(),
+            runs: newest.iter().flat_map(|layer| layer.runs.iter().copied()).collect(),
             merged: u32::try_from(merged).unwrap_or(u32::MAX).max(1),
             cost: newest.iter().map(|layer| layer.bytes).sum(),
             urgency: as_f64(self.stack.len() as u64),
@@ -282,8 +305,13 @@ impl Segment {
     }
 }
 
+/// More changes than this are not told apart.
+const MAX_CHANGES: u64 = 1 << 31;
+
 /// Where the groups end that n changes are in, by the binomial scheme.
-fn group_ends(mut changes: u64) -> Vec<u64> {
+fn group_ends(changes: u64) -> Vec<u64> {
+    // No job lives to see more.
+    let mut changes = changes.min(MAX_CHANGES);
     let mut ends = Vec::new();
     let (mut end, mut runs) = (0, MAX_DELTAS as u64);
     let mut depth = (1..).find(|depth| capacity(runs, *depth) >= changes).unwrap_or(1);
