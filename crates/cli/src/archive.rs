@@ -19,6 +19,9 @@ use tar::{EntryType, Header};
 
 const BLOCK_BYTES: u64 = 512;
 
+/// Two blocks of zeros end an archive.
+const END: [u8; 1024] = [0; 1024];
+
 /// No archive of a savepoint has more objects.
 const MAX_OBJECTS: usize = 10_000;
 
@@ -79,9 +82,9 @@ impl Archive {
     pub(crate) fn close(&self) -> io::Result<()> {
         let mut state = self.lock();
         let end = state.end;
-        state.write_at(end, &[0; 2 * BLOCK_BYTES as usize])?;
+        state.write_at(end, &END)?;
         // What an object that was given up has left behind.
-        state.file.set_len(end + 2 * BLOCK_BYTES)?;
+        state.file.set_len(end + END.len() as u64)?;
         state.file.sync_all()
     }
 

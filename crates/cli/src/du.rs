@@ -7,7 +7,7 @@ use crate::Target;
 use crate::failure::{Failure, Result};
 use crate::place::{Jobs, Place};
 use crate::reading::Reading;
-use crate::report::{Space, UsageRow};
+use crate::report::UsageRow;
 use crate::table;
 
 /// How often the newest checkpoint is pinned, if jobs keep being faster.
@@ -70,19 +70,16 @@ fn of_job(jobs: &Jobs, id: JobId) -> Result<Vec<Usage>> {
 }
 
 /// What one that is being read holds, among the others of its job.
-pub(crate) fn of_reading(place: &Place, reading: &Reading) -> Result<Space> {
+pub(crate) fn of_reading(place: &Place, reading: &Reading) -> Result<Usage> {
     let manifest = reading.snapshot.manifest();
-    let found = match place {
-        Place::Savepoint(_) => reading.snapshot.usage().map(Some),
-        Place::Jobs(jobs) => usage(&jobs.store, manifest.job_id)
-            .map(|all| all.into_iter().find(|usage| usage.checkpoint == manifest.checkpoint)),
+    let failed = |error| Failure::of_store(&error);
+    let jobs = match place {
+        Place::Savepoint(_) => return reading.snapshot.usage().map_err(failed),
+        Place::Jobs(jobs) => jobs,
     };
-    let found = found.map_err(|error| Failure::of_store(&error))?;
-    match found {
-        Some(Usage { damaged: Some(text), .. }) => Err(Failure { text, code: 1, subsumed: false }),
-        Some(usage) => Ok(Space::of(&usage)),
-        None => Err(Failure::subsumed(&reading.name)),
-    }
+    let all = usage(&jobs.store, manifest.job_id).map_err(failed)?;
+    let own = all.into_iter().find(|usage| usage.checkpoint == manifest.checkpoint);
+    own.ok_or_else(|| Failure::subsumed(&reading.name))
 }
 
 /// `3.2`, or a dash.

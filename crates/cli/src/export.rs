@@ -60,7 +60,7 @@ fn export(reading: &Reading, output: &Path) -> Result<Saved> {
 
 fn failed(output: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{} can't be written: {error}", output.display());
-    Failure { text, code: 1, subsumed: false }
+    Failure::failed(text)
 }
 
 /// The file before it has its name; removed in any case.

@@ -17,19 +17,18 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     /// Something can't be read or written.
-    pub(crate) fn failed(error: &dyn std::error::Error) -> Self {
-        Self { text: full(error), code: 1, subsumed: false }
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: 1, subsumed: false }
     }
 
     /// The same of a store, which tells a checkpoint that is gone from one that is damaged.
     pub(crate) fn of_store(error: &snapshot::Error) -> Self {
-        let mut failure = Self::failed(error);
-        match error.kind() {
-            ErrorKind::Subsumed => return Self::subsumed(&failure.text),
-            ErrorKind::AlreadyExists | ErrorKind::Held | ErrorKind::Invalid => failure.code = 2,
-            _ => {}
+        if error.kind() == ErrorKind::Subsumed {
+            return Self::subsumed(&full(error));
         }
-        failure
+        let refusals = [ErrorKind::AlreadyExists, ErrorKind::Held, ErrorKind::Invalid];
+        let code = if refusals.contains(&error.kind()) { 2 } else { 1 };
+        Self { code, ..Self::failed(full(error)) }
     }
 
     /// What was asked for makes no sense, or is refused.

@@ -130,7 +130,7 @@ impl Source {
             first.object,
             first.what
         );
-        Err(Failure { text, code: 1, subsumed: false })
+        Err(Failure::failed(text))
     }
 }
 

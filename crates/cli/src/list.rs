@@ -15,11 +15,7 @@ pub(crate) fn run(target: &Target) -> Result<u8> {
         Place::Jobs(jobs) => (rows(target, &jobs)?, jobs.jobs.len() > 1),
         Place::Savepoint(place) => {
             let reading = place.open(target.checkpoint)?;
-            let metadata = metadata(&reading.snapshot).map_err(|text| Failure {
-                text,
-                code: 1,
-                subsumed: false,
-            })?;
+            let metadata = metadata(&reading.snapshot).map_err(Failure::failed)?;
             let manifest = reading.snapshot.manifest();
             let id = manifest.job_id.to_string();
             (vec![Row::whole(&id, &listed(manifest), &metadata)], false)

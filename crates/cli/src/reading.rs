@@ -129,3 +129,80 @@ impl Reading {
         runs.map(|run| run.plain_bytes).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use strandline::snapshot::{Claim, MemoryStore, Owner, Store};
+
+    use super::*;
+
+    /// A job with checkpoints 1 and 2, and its owner.
+    fn jobs() -> (Jobs, Owner) {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let owner = Owner::claim(Arc::clone(&store), Claim::new("job")).expect("nobody has it");
+        publish(&owner, 1);
+        publish(&owner, 2);
+        let jobs = vec![(JobId::for_name("job"), "job".to_owned())];
+        (Jobs { uri: "memory".to_owned(), store, jobs }, owner)
+    }
+
+    fn publish(owner: &Owner, number: u64) {
+        owner.begin(number, owner.newest()).expect("the next number");
+        owner.publish(number, Vec::new(), Vec::new(), 0).expect("it is published");
+    }
+
+    #[test]
+    fn who_names_none_gets_the_then_newest() {
+        let (jobs, owner) = jobs();
+        let mut seen = Vec::new();
+        let read = Place::Jobs(jobs).read("test", None, |reading| {
+            seen.push(reading.snapshot.manifest().checkpoint);
+            if seen.len() > 1 {
+                return Ok(());
+            }
+            publish(&owner, 3);
+            Err(Failure::subsumed(&reading.name))
+        });
+        assert!(read.is_ok());
+        assert_eq!(seen, [2, 3]);
+    }
+
+    #[test]
+    fn tries_end_and_a_named_checkpoint_has_one() {
+        let place = Place::Jobs(jobs().0);
+        for (wanted, tries) in [(None, TRIES), (Some(1), 1)] {
+            let mut seen = 0;
+            let read = place.read("test", wanted, |reading| -> Result<()> {
+                seen += 1;
+                Err(Failure::subsumed(&reading.name))
+            });
+            let failure = read.expect_err("every try has failed");
+            assert_eq!((seen, failure.code), (tries, 1));
+            assert!(failure.text.starts_with("subsumed while reading: newer"), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_was_listed_and_is_gone_is_subsumed() {
+        let (jobs, owner) = jobs();
+        owner.retain(1, 0).expect("nobody has taken over");
+        let opened = jobs.open("test", JobId::for_name("job"), 1);
+        assert!(opened.is_err_and(|failure| failure.subsumed && failure.code == 1));
+        let opened = jobs.open("test", JobId::for_name("job"), 3);
+        assert!(opened.is_err_and(|failure| !failure.subsumed), "there never was one");
+    }
+
+    #[test]
+    fn what_is_read_stays_while_it_is_read() {
+        let (jobs, owner) = jobs();
+        let id = JobId::for_name("job");
+        let pins = |jobs: &Jobs| jobs.store.list(&format!("{id}/pins/")).expect("a list").len();
+        let reading = jobs.open("test", id, 1);
+        assert_eq!(pins(&jobs), 1);
+        drop(reading);
+        assert_eq!(pins(&jobs), 0);
+        drop(owner);
+    }
+}

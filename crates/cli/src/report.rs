@@ -34,8 +34,9 @@ pub(crate) struct Row {
 pub(crate) struct Details {
     #[serde(flatten)]
     pub(crate) row: Row,
+    /// `None` where it is damaged.
     #[serde(flatten)]
-    pub(crate) space: Space,
+    pub(crate) space: Option<Space>,
     pub(crate) token: u64,
     pub(crate) max_parallelism: u16,
     pub(crate) operators_detail: Vec<OperatorMetadata>,

@@ -29,13 +29,13 @@ pub(crate) fn run(of: &ShowTarget) -> Result<u8> {
     } else {
         print_details(&details);
     }
-    Ok(0)
+    Ok(u8::from(details.row.damaged.is_some()))
 }
 
 fn details(place: &Place, reading: &Reading) -> Result<Details> {
     let snapshot = &reading.snapshot;
-    let damaged = |text| Failure { text, code: 1, subsumed: false };
-    let metadata: JobMetadata = list::metadata(snapshot).map_err(damaged)?;
+    let metadata: JobMetadata = list::metadata(snapshot).map_err(Failure::failed)?;
+    let usage = du::of_reading(place, reading)?;
     let section = |section: &snapshot::Section| SectionDetail {
         name: section.name.clone(),
         runs: section.runs.len(),
@@ -43,9 +43,12 @@ fn details(place: &Place, reading: &Reading) -> Result<Details> {
         full_bytes: section.runs.iter().map(|run| run.full_bytes).sum(),
     };
     let manifest = snapshot.manifest();
+    let mut row = Row::whole(&manifest.job_id.to_string(), &listed(manifest), &metadata);
+    let space = usage.damaged.is_none().then(|| Space::of(&usage));
+    row.damaged = usage.damaged;
     Ok(Details {
-        row: Row::whole(&manifest.job_id.to_string(), &listed(manifest), &metadata),
-        space: du::of_reading(place, reading)?,
+        row,
+        space,
         token: manifest.token,
         max_parallelism: metadata.max_parallelism,
         sections: manifest.sections.iter().map(section).collect(),
@@ -77,6 +80,9 @@ fn print_details(details: &Details) {
     };
     table::line("");
     table::print(&["split", "records", "position"], details.splits.iter().map(split).collect());
+    if let Some(why) = &details.row.damaged {
+        table::say(&format!("checkpoint {} is damaged: {why}", details.row.checkpoint));
+    }
 }
 
 fn print_head(details: &Details) {
@@ -92,7 +98,7 @@ fn print_head(details: &Details) {
         bytes(row.full_bytes),
         bytes(row.written_bytes)
     ));
-    print_space(&details.space);
+    details.space.iter().for_each(print_space);
     table::line(&format!("records read {}", count(row.records_read)));
     if row.finished {
         table::line("the job has finished with it");

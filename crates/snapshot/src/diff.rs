@@ -239,20 +239,20 @@ mod tests {
 
     type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
+    /// What has been put and what deleted, by key.
+    type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
     /// Checkpoints 1, 2, …: each the changes to the one before.
-    fn publish(store: &Arc<dyn Store>, changes: &[BTreeMap<Vec<u8>, Option<Vec<u8>>>]) {
+    fn publish(store: &Arc<dyn Store>, changes: &[Changes]) {
         let owner = Owner::claim(Arc::clone(store), Claim::new("diff")).expect("nobody has it");
         for (number, changes) in (1..).zip(changes) {
             let checkpoint = owner.begin(number, owner.newest()).expect("the next number");
             let mut pack = checkpoint.writer("only").expect("a fine label");
             let contents = if number == 1 { Contents::All } else { Contents::Changed };
             let mut run = pack.section("s", contents, Vec::new()).expect("a section");
-            for (key, value) in changes {
-                match value {
-                    Some(value) => run.push(key, value).expect("an entry"),
-                    None if number > 1 => run.delete(key).expect("a tombstone"),
-                    None => {}
-                }
+            for (key, value) in changes.iter().filter(|(_, value)| number > 1 || value.is_some()) {
+                let pushed = value.as_ref().map(|value| run.push(key, value));
+                pushed.unwrap_or_else(|| run.delete(key)).expect("an entry");
             }
             run.finish().expect("a run");
             let mut written = vec![pack.finish().expect("a pack")];
@@ -261,9 +261,9 @@ mod tests {
         }
     }
 
-    fn tables(changes: &[BTreeMap<Vec<u8>, Option<Vec<u8>>>]) -> Vec<Table> {
+    fn tables(changes: &[Changes]) -> Vec<Table> {
         let mut table = Table::new();
-        let apply = |changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>| {
+        let apply = |changes: &Changes| {
             for (key, value) in changes {
                 match value {
                     Some(value) => table.insert(key.clone(), value.clone()),
@@ -286,7 +286,7 @@ mod tests {
         keys.into_iter().map(|key| (key.clone(), difference(key))).collect()
     }
 
-    fn changes() -> impl Strategy<Value = Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>> {
+    fn changes() -> impl Strategy<Value = Vec<Changes>> {
         let key = prop::collection::vec(0_u8..4, 1..3);
         let value = prop::option::weighted(0.7, prop::collection::vec(0_u8..3, 0..3));
         prop::collection::vec(prop::collection::btree_map(key, value, 0..12), 1..6)

@@ -131,7 +131,7 @@ fn with_entry(root: &Root, name: &str, kind: EntryType, size: u64) -> String {
     header.set_size(size);
     // Past the checks of the builder.
     let field = &mut header.as_old_mut().name;
-    field[..name.len()].copy_from_slice(name.as_bytes());
+    field.iter_mut().zip(name.as_bytes()).for_each(|(to, from)| *to = *from);
     if kind == EntryType::Symlink {
         header.set_link_name("/etc/passwd").expect("a name");
     }

@@ -60,7 +60,8 @@ impl Root {
     /// A savepoint of the newest checkpoint.
     pub(crate) fn savepoint(&self) -> String {
         let made = run(&["savepoint", "create", &self.uri(), "--json"]).expect(0).json();
-        made["place"].as_str().expect("it says where it is").to_owned()
+        let place = made.get("place").and_then(|place| place.as_str());
+        place.expect("it says where it is").to_owned()
     }
 }
 
