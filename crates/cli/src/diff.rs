@@ -7,6 +7,7 @@ use strandline::units::{bytes, count};
 
 use crate::DiffTarget;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::reading::Reading;
@@ -62,8 +63,9 @@ fn compare(a: &Reading, b: &Reading) -> Result<Vec<SectionDiff>> {
         if entry.difference != Difference::Removed {
             progress.add(entry.bytes);
         }
-        ControlFlow::Continue(())
+        interrupt::go_on()
     });
+    interrupt::check()?;
     compared.map_err(|error| Failure::of_store(&error))
 }
 
@@ -72,6 +74,7 @@ fn entries(of: &DiffTarget, a: &Reading, b: &Reading) -> Result<Vec<SectionDiff>
     let mut lines = Lines::new();
     let compared = diff(&a.snapshot, &b.snapshot, &mut |entry| entry_line(of, &mut lines, entry));
     lines.finish();
+    interrupt::check()?;
     compared.map_err(|error| {
         let subsumed = error.kind() == ErrorKind::Subsumed && !lines.has_begun();
         Failure { subsumed, ..Failure::of_store(&error) }
@@ -83,7 +86,7 @@ fn entry_line(of: &DiffTarget, lines: &mut Lines, entry: &Compared<'_>) -> Contr
         Difference::Added => "added",
         Difference::Removed => "removed",
         Difference::Changed => "changed",
-        Difference::Unchanged => return ControlFlow::Continue(()),
+        Difference::Unchanged => return interrupt::go_on(),
     };
     let key = table::hex(entry.key);
     if of.json {

@@ -5,6 +5,7 @@ use strandline::units::{bytes, count};
 
 use crate::Target;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::place::{Jobs, Place};
 use crate::reading::Reading;
 use crate::report::UsageRow;
@@ -25,6 +26,7 @@ pub(crate) fn run(target: &Target) -> Result<u8> {
         Place::Jobs(jobs) => {
             for (id, _) in &jobs.jobs {
                 let all = of_job(&jobs, *id)?;
+                interrupt::check()?;
                 let wanted = all.iter().filter(|usage| target.wants(usage.checkpoint));
                 rows.extend(wanted.map(|usage| UsageRow::new(&id.to_string(), usage)));
             }

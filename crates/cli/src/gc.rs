@@ -13,6 +13,7 @@ use strandline::units::{bytes, count};
 use crate::GcTarget;
 use crate::failure::{Failure, Result, full};
 use crate::host;
+use crate::interrupt;
 use crate::place::{Jobs, Place};
 use crate::report::{Collected, ObjectLine};
 use crate::table;
@@ -123,6 +124,7 @@ fn claim(jobs: &Jobs, id: JobId, name: &str) -> Result<Owner> {
                 // Counted as waited: what passes besides makes the watch longer, never shorter.
                 let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
                 host::pause(wait);
+                interrupt::check()?;
                 waited += wait;
             }
             Err(error) if error.kind() == ErrorKind::Held => {

@@ -5,7 +5,6 @@
 //! put there. So an import that was broken off is no savepoint. Memory: the manifest, which has at
 //! most 256 MiB, the indexes, and one chunk for each run.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use strandline::snapshot::{
@@ -15,6 +14,7 @@ use strandline::snapshot::{
 use crate::ImportTarget;
 use crate::archive::Archive;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::progress::Progress;
 use crate::reading::Reading;
 use crate::report::Made;
@@ -78,6 +78,7 @@ impl Source {
         let mut written_bytes = 0;
         for pack in &self.packs {
             written_bytes += self.copy_pack(target, folder, pack).map_err(failed)?;
+            interrupt::check()?;
         }
         let path = format!("{}/{MANIFEST}", self.folder);
         let size = self.store.size(&path).map_err(failed)?;
@@ -101,7 +102,7 @@ impl Source {
         let progress = Progress::new("importing", size);
         let mut upload = target.put(&format!("{folder}/{pack}"))?;
         let mut offset = 0;
-        while offset < size {
+        while offset < size && interrupt::go_on().is_continue() {
             let piece = PIECE_BYTES.min(size - offset);
             let len = usize::try_from(piece).unwrap_or(usize::MAX);
             upload.write(&self.store.read(&from, offset, len)?)?;
@@ -117,9 +118,10 @@ impl Source {
         let report = opened.and_then(|snapshot| {
             snapshot.verify(&mut |bytes| {
                 progress.add(bytes);
-                ControlFlow::Continue(())
+                interrupt::go_on()
             })
         });
+        interrupt::check()?;
         let Report { problems, .. } = report.map_err(|error| Failure::of_store(&error))?;
         let Some(first) = problems.first() else {
             return Ok(());

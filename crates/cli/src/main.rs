@@ -11,7 +11,8 @@
 //! A URI is the root of a checkpoint storage, the folder of one job in it, or a savepoint's folder.
 //!
 //! Exit codes: 0 all is well; 1 something is damaged, can't be read or written, or was subsumed
-//! while it was being read; 2 the arguments are wrong, or what was asked for is refused.
+//! while it was being read; 2 the arguments are wrong, or what was asked for is refused; 130
+//! interrupted.
 //!
 //! Costs: `list` reads manifests, `show` and `du` indexes too; all else reads and hashes all bytes
 //! of the checkpoint, with one chunk for each run that speaks at the place at hand in memory.
@@ -26,6 +27,7 @@ mod failure;
 mod gc;
 mod host;
 mod import;
+mod interrupt;
 mod list;
 mod place;
 mod progress;
@@ -50,7 +52,8 @@ struct Flags {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all is well; 1 something is damaged, failed or was \
-                          subsumed while it was read; 2 bad arguments, or refused";
+                          subsumed while it was read; 2 bad arguments, or refused; 130 \
+                          interrupted";
 
 #[derive(Subcommand)]
 enum Command {
@@ -190,6 +193,7 @@ fn refuse(error: &clap::Error) -> ! {
 
 fn main() -> ExitCode {
     let flags = Flags::try_parse().unwrap_or_else(|error| refuse(&error));
+    interrupt::watch();
     let ended = match &flags.command {
         Command::Checkpoints(command) => checkpoints(command),
         Command::Savepoint(Savepoint::Create(of)) => savepoint::create(of),

@@ -1,6 +1,5 @@
 //! `strandline savepoint create`: a completed checkpoint, written out once more by itself.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use strandline::snapshot::{
@@ -11,6 +10,7 @@ use strandline::units::{bytes, count};
 use crate::SavepointTarget;
 use crate::failure::{Failure, Result, full};
 use crate::host;
+use crate::interrupt;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::reading::Reading;
@@ -58,8 +58,9 @@ pub(crate) fn save(
     let options = SaveOptions { compression: Compression::default(), now_ms: host::unix_ms() };
     let saved = reading.snapshot.save(store, folder, options, &mut |bytes| {
         progress.add(bytes);
-        ControlFlow::Continue(())
+        interrupt::go_on()
     });
+    interrupt::check()?;
     saved.map_err(|error| Failure::of_store(&error))
 }
 

@@ -9,6 +9,7 @@ use strandline::units::{bytes, count};
 use crate::ShowTarget;
 use crate::du;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::list;
 use crate::place::Place;
 use crate::reading::Reading;
@@ -136,9 +137,14 @@ fn entries(of: &ShowTarget, reading: &Reading) -> Result<u8> {
         }
     };
     let mut lines = Lines::new();
+    let mut going = ControlFlow::Continue(());
     for section in sections {
+        if going.is_break() {
+            break;
+        }
         let visited = snapshot.visit(section, &mut |key, value| {
-            entry(&mut lines, section, key, value, of.target.json)
+            going = entry(&mut lines, section, key, value, of.target.json);
+            going
         });
         visited.map_err(|error| {
             let subsumed = error.kind() == snapshot::ErrorKind::Subsumed && !lines.has_begun();
@@ -146,6 +152,7 @@ fn entries(of: &ShowTarget, reading: &Reading) -> Result<u8> {
         })?;
     }
     lines.finish();
+    interrupt::check()?;
     Ok(0)
 }
 

@@ -6,6 +6,8 @@ use std::ops::ControlFlow;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::interrupt;
+
 /// Prints a table with a header; figures stand to the right.
 pub(crate) fn print(header: &[&str], rows: Vec<Vec<String>>) {
     let mut table = Table::new();
@@ -44,7 +46,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Many lines. When nobody is reading any more, it says so.
+/// Many lines. They end when nobody is reading any more, and when the command is interrupted.
 pub(crate) struct Lines {
     out: BufWriter<StdoutLock<'static>>,
     begun: bool,
@@ -83,7 +85,7 @@ impl Lines {
 
     fn end(&mut self) -> ControlFlow<()> {
         match writeln!(self.out) {
-            Ok(()) => ControlFlow::Continue(()),
+            Ok(()) => interrupt::go_on(),
             Err(_) => ControlFlow::Break(()),
         }
     }

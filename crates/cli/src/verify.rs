@@ -1,12 +1,11 @@
 //! `strandline checkpoints verify`: reads and hashes everything again.
 
-use std::ops::ControlFlow;
-
 use strandline::snapshot::{self, ErrorKind, JobId};
 use strandline::units::bytes;
 
 use crate::Target;
 use crate::failure::{Failure, Result, full};
+use crate::interrupt;
 use crate::place::{Jobs, Place};
 use crate::progress::Progress;
 use crate::reading::Reading;
@@ -21,6 +20,7 @@ pub(crate) fn run(target: &Target) -> Result<u8> {
     let mut tries = 1;
     let all = loop {
         let all = verify_all(target, &place)?;
+        interrupt::check()?;
         let none = !all.is_empty() && all.iter().all(|verified| verified.subsumed);
         if !none || target.checkpoint.is_some() || tries == TRIES {
             break all;
@@ -86,7 +86,7 @@ fn verify_reading(reading: &Reading) -> Verified {
     let progress = Progress::new(&doing, reading.plain_bytes());
     let report = reading.snapshot.verify(&mut |bytes| {
         progress.add(bytes);
-        ControlFlow::Continue(())
+        interrupt::go_on()
     });
     match report {
         Ok(report) => Verified::of(&id, checkpoint, report),
