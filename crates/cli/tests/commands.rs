@@ -8,3 +8,5 @@ mod export;
 mod fixture;
 #[path = "suite/look.rs"]
 mod look;
+#[path = "suite/slow.rs"]
+mod slow;

@@ -1,11 +1,5 @@
 //! Commands that only look: list, show, verify, diff, du, of checkpoints and of savepoints.
 
-use std::io::Read;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use strandline::snapshot::Contents;
-
 use crate::fixture::{Root, files, run};
 
 fn numbers(json: &serde_json::Value) -> Vec<u64> {
@@ -114,57 +108,6 @@ fn readers_leave_no_pin_behind() {
     run(&["checkpoints", "du", &uri]).expect(0);
     run(&["checkpoints", "diff", &uri, "1", "2"]).expect(0);
     assert_eq!(files(&root.path("checkpoints")), before);
-}
-
-/// A root with a checkpoint that has more entries than a pipe takes.
-fn with_many_entries() -> Root {
-    let root = Root::with_checkpoints(0);
-    let owner = root.claim(false);
-    let checkpoint = owner.begin(1, None).expect("the first number");
-    let mut pack = checkpoint.writer("only").expect("a fine label");
-    let mut run = pack.section("many", Contents::All, Vec::new()).expect("a section");
-    for key in 0_u32..20_000 {
-        run.push(format!("{key:08}").as_bytes(), &[7; 32]).expect("an entry");
-    }
-    run.finish().expect("a run");
-    let written = pack.finish().expect("a pack");
-    owner.publish(1, vec![written], Vec::new(), 0).expect("it is published");
-    drop(owner);
-    root
-}
-
-#[test]
-fn a_reader_that_is_interrupted_lets_go_of_its_pin() {
-    let root = with_many_entries();
-    let pins = || files(&root.job_folder()).iter().any(|name| name.starts_with("pins/"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
-    command.args(["checkpoints", "show", &root.uri(), "--entries"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.expect("the command can be started");
-    // It can't end before its output is read.
-    while !pins() {
-        assert!(matches!(child.try_wait(), Ok(None)), "it must be at work");
-        std::thread::yield_now();
-    }
-    let signal = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(signal.expect("there is a kill command").success());
-    let mut out = String::new();
-    child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("it prints text");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    assert!(out.lines().count() < 20_000 && !pins());
-}
-
-#[test]
-fn whoever_reads_no_further_ends_it_quietly() {
-    let root = with_many_entries();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
-    command.args(["checkpoints", "show", &root.uri(), "--entries"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.expect("the command can be started");
-    drop(child.stdout.take());
-    let ended = child.wait_with_output().expect("it ends");
-    assert_eq!((ended.status.code(), ended.stderr), (Some(0), Vec::new()));
-    assert!(!Path::new(&root.job_folder()).join("pins").exists());
 }
 
 #[test]
