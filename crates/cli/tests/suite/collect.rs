@@ -1,11 +1,13 @@
 //! `gc`: what nothing names is listed, then deleted, unless a job runs.
 
-use crate::fixture::{Root, files, publish, run};
+use crate::fixture::{Root, files, publish, release, run};
 
 /// A root whose first two checkpoints were made void by a fresh start, and a third one.
 fn with_garbage() -> Root {
     let root = Root::with_checkpoints(2);
-    publish(&root.claim(true), 3, 1);
+    let owner = root.claim(true);
+    publish(&owner, 3, 1);
+    release(owner);
     root
 }
 
@@ -40,7 +42,7 @@ fn beside_a_running_job_it_is_refused() {
     refused.says(&["the running job collects by itself", "process", "on here", "last_renewal"]);
     assert_eq!(files(&root.job_folder()), before);
     run(&["checkpoints", "gc", &root.uri(), "--dry-run"]).expect(0);
-    drop(owner);
+    release(owner);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A folder with checkpoints, and the command.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use strandline::checkpointing::JobMetadata;
 use strandline::snapshot::{Claim, Contents, JobId, LocalStore, Owner, Store};
@@ -31,7 +31,7 @@ impl Root {
         for number in 1..=count {
             publish(&owner, number, number);
         }
-        drop(owner);
+        release(owner);
         root
     }
 
@@ -96,18 +96,52 @@ fn metadata() -> Vec<u8> {
     rmp_serde::to_vec_named(&metadata).expect("metadata can be encoded")
 }
 
+/// A child that has been forked and is not yet the command holds all files of this process, locks
+/// among them. So none is being started while an owner lets go of its job.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Starts the command.
+pub(crate) fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let _alone = STARTING.lock();
+    command.spawn().expect("the command can be started")
+}
+
+/// Lets go of a job.
+pub(crate) fn release(owner: Owner) {
+    let _alone = STARTING.lock();
+    drop(owner);
+}
+
+/// Interrupts a process.
+pub(crate) fn interrupt(child: &Child) {
+    let mut kill = Command::new("kill");
+    kill.args(["-INT", &child.id().to_string()]);
+    let signal = {
+        let _alone = STARTING.lock();
+        kill.spawn().expect("there is a kill command")
+    };
+    let signal = signal.wait_with_output().expect("it ends");
+    assert!(signal.status.success());
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: &[&str]) -> Ended {
-    let output = Command::new(env!("CARGO_BIN_EXE_strandline")).args(arguments).output();
-    let output = output.expect("the command can be started");
-    Ended {
-        code: output.status.code().expect("no signal ended it"),
-        out: String::from_utf8(output.stdout).expect("it prints text"),
-        err: String::from_utf8(output.stderr).expect("it prints text"),
-    }
+    Ended::of(start(arguments))
 }
 
 impl Ended {
+    /// Waits for its end.
+    pub(crate) fn of(child: Child) -> Self {
+        let output = child.wait_with_output().expect("it ends");
+        Self {
+            code: output.status.code().expect("no signal ended it"),
+            out: String::from_utf8(output.stdout).expect("it prints text"),
+            err: String::from_utf8(output.stderr).expect("it prints text"),
+        }
+    }
+
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");

@@ -1,11 +1,11 @@
 //! Readers that take their time: interrupted, cut off, and beside a job that goes on.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 use strandline::snapshot::{Contents, Owner};
 
-use crate::fixture::{Ended, Root, files, publish};
+use crate::fixture::{Ended, Root, files, interrupt, publish, start};
 
 const ENTRIES: usize = 20_000;
 
@@ -44,22 +44,14 @@ struct Reader(Child);
 
 impl Reader {
     fn start(root: &Root) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
-        command.args(["checkpoints", "show", &root.uri(), "--entries"]);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut reader = Self(child.expect("the command can be started"));
+        let mut reader = Self(start(&["checkpoints", "show", &root.uri(), "--entries"]));
         let out = reader.0.stdout.as_mut().expect("a pipe");
         out.read_exact(&mut [0]).expect("there is a first entry");
         reader
     }
 
     fn finish(self) -> Ended {
-        let output = self.0.wait_with_output().expect("it ends");
-        Ended {
-            code: output.status.code().expect("no signal ended it"),
-            out: String::from_utf8(output.stdout).expect("it prints text"),
-            err: String::from_utf8(output.stderr).expect("it prints text"),
-        }
+        Ended::of(self.0)
     }
 }
 
@@ -68,8 +60,7 @@ fn one_that_is_interrupted_lets_go_of_its_pin() {
     let (root, _owner) = with_many_entries();
     let reader = Reader::start(&root);
     assert!(has_pins(&root));
-    let signal = Command::new("kill").args(["-INT", &reader.0.id().to_string()]).status();
-    assert!(signal.expect("there is a kill command").success());
+    interrupt(&reader.0);
     let ended = reader.finish().expect(130);
     assert!(ended.out.lines().count() < ENTRIES && !has_pins(&root));
 }
