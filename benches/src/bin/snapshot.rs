@@ -15,8 +15,8 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use strandline::snapshot::{
-    Claim, Compression, Contents, Error, ErrorKind, JobId, LocalStore, MemoryStore, Owner, Result, Snapshot,
-    Store, Written,
+    Claim, Compression, Contents, Error, ErrorKind, JobId, LocalStore, MemoryStore, Owner, Result,
+    Snapshot, Store, Written,
 };
 use strandline_benches::{Stopwatch, below, cpu_seconds, mixed, percentile};
 

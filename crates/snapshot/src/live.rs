@@ -42,10 +42,10 @@ impl Base {
     pub(crate) fn read(snapshot: &Snapshot) -> Result<Self> {
         let mut sections = BTreeMap::new();
         for section in snapshot.all_sections() {
-            let live = |run: &Arc<OpenRun>| {
-                Ok(LiveRun { run: run.run.clone(), index: run.index()? })
-            };
-            let runs: Result<Vec<LiveRun>> = snapshot.runs(&section.name).iter().map(live).collect();
+            let live =
+                |run: &Arc<OpenRun>| Ok(LiveRun { run: run.run.clone(), index: run.index()? });
+            let runs: Result<Vec<LiveRun>> =
+                snapshot.runs(&section.name).iter().map(live).collect();
             sections.insert(section.name.clone(), runs?);
         }
         Ok(Self::new(snapshot.manifest().checkpoint, sections))

@@ -451,7 +451,8 @@ mod tests {
                 let ends = group_ends(now);
                 let mut first = 0;
                 for end in ends.iter().copied() {
-                    let is_new = !(before.contains(&end) && (first == 0 || before.contains(&first)))
+                    let is_new = !(before.contains(&end)
+                        && (first == 0 || before.contains(&first)))
                         || before.iter().any(|old| first < *old && *old < end);
                     for change in (first..end).filter(|_| is_new) {
                         written[usize::try_from(change).expect("small")] += 1;

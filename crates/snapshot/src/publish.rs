@@ -58,7 +58,8 @@ fn add(sections: &mut BTreeMap<String, Gathered>, section: WrittenSection) -> Re
     let gathered = sections.entry(section.name).or_default();
     let contents = *gathered.contents.get_or_insert(section.contents);
     if contents != section.contents {
-        let text = "a section was written as all that there is by one writer, and as changes by another";
+        let text =
+            "a section was written as all that there is by one writer, and as changes by another";
         return Err(Error::invalid(text));
     }
     gathered.added.extend(section.runs);

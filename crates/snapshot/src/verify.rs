@@ -196,7 +196,8 @@ fn check_header(header: &[u8], object: &str) -> Result<()> {
         _ if header == PACK_HEADER => Ok(()),
         [low, high] if magic == &PACK_HEADER[..4] && (*low, *high) > (1, 0) => {
             let version = u16::from_le_bytes([*low, *high]);
-            let text = format!("{object} needs version {version} of the format; this build reads 1");
+            let text =
+                format!("{object} needs version {version} of the format; this build reads 1");
             Err(Error::new(ErrorKind::Unsupported, text))
         }
         _ => Err(Error::damaged(object, "it does not begin as a pack does")),
