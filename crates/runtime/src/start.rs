@@ -315,7 +315,7 @@ fn wait_for_claim(
     let mut told = false;
     loop {
         match claimant.attempt(millis(clock.monotonic()))? {
-            ClaimAttempt::Claimed(owner) => return Ok(owner),
+            ClaimAttempt::Claimed(owner) => return Ok(*owner),
             ClaimAttempt::Wait(wait_ms) => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::info!(

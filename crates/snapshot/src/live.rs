@@ -55,12 +55,11 @@ impl Base {
     pub(crate) fn live_bytes(&self) -> BTreeMap<Arc<str>, u64> {
         let mut live: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
-        for run in self.sections.values().flat_map(|section| &section.runs) {
-            for (pack, offset, bytes) in run.pieces() {
-                if seen.insert((Arc::clone(&pack), offset)) {
-                    *live.entry(pack).or_default() += bytes;
-                }
-            }
+        let runs = self.sections.values().flat_map(|section| &section.runs);
+        let pieces = runs.flat_map(LiveRun::pieces);
+        for (pack, offset, bytes) in pieces {
+            let is_new = seen.insert((Arc::clone(&pack), offset));
+            *live.entry(pack).or_default() += if is_new { bytes } else { 0 };
         }
         live
     }

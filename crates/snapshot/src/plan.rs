@@ -441,25 +441,26 @@ mod tests {
         }
     }
 
+    /// First change and end of each group.
+    fn groups(changes: u64) -> Vec<(u64, u64)> {
+        let ends = group_ends(changes);
+        let firsts = std::iter::once(0).chain(ends.iter().copied());
+        firsts.zip(ends.iter().copied()).collect()
+    }
+
     /// A change is written as often as it is in a run that is new: with its own at most d times.
     #[test]
     fn a_change_is_written_no_more_often_than_the_depth_allows() {
         for (changes, depth) in [(11, 1), (66, 2), (286, 3), (1001, 4)] {
             let mut written = vec![0; changes];
-            let mut before: Vec<u64> = Vec::new();
+            let mut before: Vec<(u64, u64)> = Vec::new();
             for now in 1..=changes as u64 {
-                let ends = group_ends(now);
-                let mut first = 0;
-                for end in ends.iter().copied() {
-                    let is_new = !(before.contains(&end)
-                        && (first == 0 || before.contains(&first)))
-                        || before.iter().any(|old| first < *old && *old < end);
-                    for change in (first..end).filter(|_| is_new) {
-                        written[usize::try_from(change).expect("small")] += 1;
-                    }
-                    first = end;
-                }
-                before = ends;
+                let groups = groups(now);
+                let new = groups.iter().filter(|group| !before.contains(group));
+                let changes = new.flat_map(|(first, end)| *first..*end);
+                let places = changes.map(|change| usize::try_from(change).expect("small"));
+                places.for_each(|change| written[change] += 1);
+                before = groups;
             }
             assert!(written.iter().all(|times| *times <= depth), "changes={changes}");
         }

@@ -19,7 +19,7 @@ fn memory() -> Arc<dyn Store> {
 
 fn claimed(attempt: Attempt) -> Owner {
     match attempt {
-        Attempt::Claimed(owner) => owner,
+        Attempt::Claimed(owner) => *owner,
         Attempt::Wait(ms) => panic!("it should be claimed, and has to wait {ms} ms"),
     }
 }
