@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: runs the benchmarks, and writes the page that shows them.
 
+mod cases;
 mod machine;
 mod page;
 mod peers;
@@ -21,8 +22,18 @@ pub(crate) struct Benchmark {
     pub(crate) name: &'static str,
     /// One line.
     about: &'static str,
+    output: Output,
     rows: &'static [Row],
     peers: &'static [Peer],
+}
+
+/// What a benchmark prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// One object with a job's figures in the last line.
+    Job,
+    /// One object a line, for each case.
+    Cases,
 }
 
 /// One run of a benchmark with its default figures.
@@ -51,9 +62,12 @@ struct Percentiles {
     max: f64,
 }
 
-const BENCHMARKS: &[Benchmark] = &[Benchmark {
+const BENCHMARKS: &[Benchmark] = &[KEYED_COUNT, SNAPSHOT];
+
+const KEYED_COUNT: Benchmark = Benchmark {
     name: "keyed-count",
     about: "uniform u64 keys → partition by key → count per key → discard; checkpoints to a synced folder",
+    output: Output::Job,
     rows: &[
         Row {
             label: "10⁴ keys",
@@ -69,7 +83,25 @@ const BENCHMARKS: &[Benchmark] = &[Benchmark {
         },
     ],
     peers: peers::KEYED_COUNT,
-}];
+};
+
+const SNAPSHOT: Benchmark = Benchmark {
+    name: "snapshot",
+    about: "a table of random values in the snapshot store: in full, again, changed, opened, read; beside what the machine does with as many bytes",
+    output: Output::Cases,
+    rows: &[
+        Row { label: "10⁷ × 100 B, not compressed", arguments: "--compression none --json" },
+        Row {
+            label: "10⁷ × 100 B, Zstandard",
+            arguments: "--compression zstd --changed 1 --checkpoints 0 --json",
+        },
+        Row {
+            label: "10⁵ × 100 B, not compressed",
+            arguments: "--entries 100000 --changed 1 --checkpoints 200 --json",
+        },
+    ],
+    peers: &[],
+};
 
 const PAGE: &str = "docs/benchmarks.md";
 
@@ -100,26 +132,34 @@ pub(crate) fn all() -> Result<bool, Box<dyn Error>> {
     Ok(true)
 }
 
-fn run_rows(bench: &'static Benchmark) -> Result<Section, Box<dyn Error>> {
-    let mut rows = Vec::new();
+fn run_rows(bench: &'static Benchmark) -> Result<String, Box<dyn Error>> {
+    let mut outputs = Vec::new();
     for row in bench.rows {
         println!("{} {}", bench.name, row.arguments);
-        let figures = run_row(bench.name, row)
+        let output = run_row(bench.name, row)
             .map_err(|error| format!("{} {}: {error}", bench.name, row.arguments))?;
-        println!("  {} records/s", page::millions(figures.records_per_s));
-        rows.push((row, figures));
+        outputs.push((row, output));
     }
-    Ok(Section { bench, rows })
+    match bench.output {
+        Output::Job => {
+            let figures = |(row, output): (&'static Row, String)| {
+                Figures::parse(&output).map(|figures| (row, figures))
+            };
+            let rows = outputs.into_iter().map(figures).collect::<Result<Vec<_>, _>>()?;
+            Ok(page::section(&Section { bench, rows }))
+        }
+        Output::Cases => cases::section(bench, &outputs),
+    }
 }
 
-fn run_row(name: &str, row: &Row) -> Result<Figures, Box<dyn Error>> {
+fn run_row(name: &str, row: &Row) -> Result<String, Box<dyn Error>> {
     let mut command = cargo();
     command.args(cargo_arguments(name)).args(row.arguments.split(' ')).stderr(Stdio::inherit());
     let output = command.output()?;
     if !output.status.success() {
         return Err(format!("ended with {}", output.status).into());
     }
-    Figures::parse(&String::from_utf8(output.stdout)?)
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 fn cargo_arguments(name: &str) -> [&str; 8] {

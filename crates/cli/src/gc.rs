@@ -114,7 +114,7 @@ fn claim(jobs: &Jobs, id: JobId, name: &str) -> Result<Owner> {
     loop {
         let now_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         match claimant.attempt(now_ms) {
-            Ok(Attempt::Claimed(owner)) => return Ok(owner),
+            Ok(Attempt::Claimed(owner)) => return Ok(*owner),
             Ok(Attempt::Wait(wait_ms)) => {
                 if waited.is_zero() {
                     table::say(&format!(

@@ -14,9 +14,9 @@ pub(super) struct Section {
 const DASH: &str = "–";
 
 /// The whole page.
-pub(super) fn page(machine: &Machine, sections: &[Section]) -> String {
+pub(super) fn page(machine: &Machine, sections: &[String]) -> String {
     let mut parts = vec![introduction(machine)];
-    parts.extend(sections.iter().map(section));
+    parts.extend(sections.iter().cloned());
     parts.join("\n")
 }
 
@@ -38,15 +38,20 @@ fn introduction(machine: &Machine) -> String {
     )
 }
 
-fn section(section: &Section) -> String {
+/// A benchmark of jobs.
+pub(super) fn section(section: &Section) -> String {
     let Section { bench, rows } = section;
-    let mut text = format!("## {}\n\n{}.\n\n", bench.name, capital(bench.about));
+    let mut text = heading(bench);
     text += &own_table(rows);
     text += &format!("\nEach row is one command:\n\n{}\n", commands(bench));
     if !bench.peers.is_empty() {
         text += &beside_others(bench, rows);
     }
     text
+}
+
+pub(super) fn heading(bench: &Benchmark) -> String {
+    format!("## {}\n\n{}.\n\n", bench.name, capital(bench.about))
 }
 
 fn own_table(rows: &[(&Row, Figures)]) -> String {
@@ -73,7 +78,7 @@ fn own_table(rows: &[(&Row, Figures)]) -> String {
     table(&header, lines)
 }
 
-fn commands(bench: &Benchmark) -> String {
+pub(super) fn commands(bench: &Benchmark) -> String {
     let command = |row: &Row| format!("cargo xtask bench {} {}\n", bench.name, row.arguments);
     let commands: String = bench.rows.iter().map(command).collect();
     format!("```sh\n{commands}```\n")
@@ -141,7 +146,7 @@ fn range(low: String, high: String) -> String {
     if low == high { low } else { format!("{low}–{high}") }
 }
 
-fn table(header: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn table(header: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     let mut text = format!("| {} |\n|{}\n", header.join(" | "), "---|".repeat(header.len()));
     for line in lines {
         text += &format!("| {} |\n", line.join(" | "));
@@ -172,7 +177,7 @@ fn capital(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::BENCHMARKS;
+    use super::super::{BENCHMARKS, Output};
     use super::*;
 
     fn machine() -> Machine {
@@ -200,11 +205,12 @@ mod tests {
     }
 
     fn whole_page(records_per_s: f64) -> String {
-        let section = |bench: &'static Benchmark| Section {
-            bench,
-            rows: bench.rows.iter().map(|row| (row, figures(records_per_s))).collect(),
+        let section = |bench: &'static Benchmark| {
+            let rows = bench.rows.iter().map(|row| (row, figures(records_per_s))).collect();
+            section(&Section { bench, rows })
         };
-        page(&machine(), &BENCHMARKS.iter().map(section).collect::<Vec<_>>())
+        let jobs = BENCHMARKS.iter().filter(|bench| bench.output == Output::Job);
+        page(&machine(), &jobs.map(section).collect::<Vec<_>>())
     }
 
     #[track_caller]
@@ -244,7 +250,7 @@ mod tests {
 
     #[test]
     fn each_peer_has_a_cell_for_each_row() {
-        for bench in BENCHMARKS {
+        for bench in BENCHMARKS.iter().filter(|bench| bench.output == Output::Job) {
             assert!(bench.peers.iter().all(|peer| peer.results.len() == bench.rows.len()));
         }
     }
