@@ -70,6 +70,9 @@ const LEAST_SPREAD_BYTES: f64 = 128.0 * 1024.0;
 /// Changes that a phase stands for at most: those of the scheme's second depth.
 const PHASE_CHANGES: u64 = 66;
 
+/// More changes than this are counted as so many: the scheme has no place for them.
+const MOST_CHANGES: u64 = 1 << 32;
+
 /// Runs to be replaced by one within a range.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Task {
@@ -251,7 +254,7 @@ impl Segment {
         let newest = self.stack.iter().rev().map(|layer| layer.bytes).find(|bytes| *bytes > 0.0);
         let spread = newest.is_some_and(|bytes| bytes >= LEAST_SPREAD_BYTES);
         let phase = if spread { self.phase_changes() } else { 0 };
-        let ends = group_ends(merged + phase + 1);
+        let ends = group_ends((merged + phase + 1).min(MOST_CHANGES));
         let mut end = phase;
         let at_an_end = |layer: &Layer| {
             end += layer.merged;
@@ -293,11 +296,11 @@ fn group_ends(mut changes: u64) -> Vec<u64> {
 }
 
 /// How many changes so many runs can hold if each is written at most `depth` times: the binomial
-/// coefficient C(runs + depth − 1, depth), at most 2³².
+/// coefficient C(runs + depth − 1, depth), at most [`MOST_CHANGES`].
 fn capacity(runs: u64, depth: u64) -> u64 {
     let steps = 1..=depth;
     let capacity = steps.fold(1, |product: u64, step| product * (runs + step - 1) / step);
-    capacity.min(1 << 32)
+    capacity.min(MOST_CHANGES)
 }
 
 /// Neighbours that merge the same runs, as one as long as that is small.
@@ -355,6 +358,12 @@ mod tests {
         assert_eq!(capacity(11, 4), 1001);
         assert_eq!(capacity(11, 5), 3003);
         assert_eq!(capacity(1, 9), 1);
+    }
+
+    /// A run may say that it holds any number of changes.
+    #[test]
+    fn groups_of_the_most_changes_are_few() {
+        assert!(group_ends(MOST_CHANGES).len() <= MAX_DELTAS);
     }
 
     #[test]
