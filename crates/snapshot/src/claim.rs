@@ -198,8 +198,8 @@ fn claim(store: Arc<dyn Store>, claim: Claim, lock: Option<Box<dyn Lock>>) -> Re
     remove_older_leases(&store, job, fence.token)?;
     accepted.create(&store, job)?;
     fence.check(&store, job)?;
-    let kept = counting.iter().map(|listed| (listed.checkpoint, keep(&store, job, listed)));
-    let kept = kept.collect();
+    let kept = counting.iter().map(|listed| Ok((listed.checkpoint, keep(&store, job, listed)?)));
+    let kept = kept.collect::<Result<_>>()?;
     let sizes = pack_sizes(&store, job)?;
     let opened = Opened { fence, accepted, lease, kept, sizes, lock };
     Ok(Owner::new(store, job, opened, counting.last().cloned(), claim.compression))
@@ -215,10 +215,14 @@ pub(crate) struct Opened {
     pub(crate) lock: Option<Box<dyn Lock>>,
 }
 
-fn keep(store: &Arc<dyn Store>, job: JobId, listed: &Listed) -> Kept {
+/// What is known of a checkpoint. Storage that fails is no damage: the next try may find it whole.
+fn keep(store: &Arc<dyn Store>, job: JobId, listed: &Listed) -> Result<Kept> {
     let opened = Snapshot::open(store, job, listed.checkpoint);
-    let base = opened.and_then(|snapshot| Base::read(&snapshot)).map(Arc::new);
-    Kept { damaged: base.is_err(), base: base.ok() }
+    match opened.and_then(|snapshot| Base::read(&snapshot)) {
+        Ok(base) => Ok(Kept { damaged: false, base: Some(Arc::new(base)) }),
+        Err(error) if error.kind() == ErrorKind::Io => Err(error),
+        Err(_) => Ok(Kept { damaged: true, base: None }),
+    }
 }
 
 fn pack_sizes(store: &Arc<dyn Store>, job: JobId) -> Result<BTreeMap<Arc<str>, u64>> {
