@@ -4,4 +4,6 @@ mod chunks;
 mod common;
 mod crashes;
 mod damage;
+mod flaky;
 mod histories;
+mod limits;
