@@ -128,7 +128,7 @@ fn model(number: u64) -> Model {
         for key in keys.iter().skip(first).step_by(56) {
             all.insert((*key).clone(), round.to_le_bytes().to_vec());
         }
-        all.remove(keys[first * 20]);
+        keys.get(first * 20).and_then(|key| all.remove(*key)).expect("no round removes it twice");
     }
     let few = (0..number).map(|at| (at.to_le_bytes().to_vec(), vec![1]));
     Model::from([("counts".to_owned(), all), ("splits".to_owned(), few.collect())])
@@ -145,9 +145,12 @@ enum Instead<'a> {
 fn every_damage(whole: &[u8], alike: &[&[u8]], check: &mut dyn FnMut(Instead<'_>, &str)) {
     check(Instead::Nothing, "removed");
     check(Instead::Bytes(&[]), "0 bytes");
-    check(Instead::Bytes(&whole[..1]), "1 byte");
-    check(Instead::Bytes(&whole[..whole.len() / 2]), "half");
-    check(Instead::Bytes(&whole[..whole.len() - 1]), "one byte less");
+    let mut first = |bytes: usize, what: &str| {
+        check(Instead::Bytes(whole.get(..bytes).expect("it has more")), what);
+    };
+    first(1, "1 byte");
+    first(whole.len() / 2, "half");
+    first(whole.len() - 1, "one byte less");
     check(Instead::Bytes(&[whole, &[0]].concat()), "one byte more");
     for (number, other) in alike.iter().enumerate() {
         check(Instead::Bytes(other), &format!("another of its kind, {number}"));
@@ -155,7 +158,7 @@ fn every_damage(whole: &[u8], alike: &[&[u8]], check: &mut dyn FnMut(Instead<'_>
     for step in 0..200 {
         let at = step * (whole.len() - 1) / 199;
         let mut flipped = whole.to_vec();
-        flipped[at] ^= 1 << (step % 8);
+        *flipped.get_mut(at).expect("within the bytes") ^= 1 << (step % 8);
         check(Instead::Bytes(&flipped), &format!("a bit flipped at {at}"));
     }
 }
@@ -163,7 +166,7 @@ fn every_damage(whole: &[u8], alike: &[&[u8]], check: &mut dyn FnMut(Instead<'_>
 /// Damages one object of a scene in every way.
 fn check_object(scene: &Scene, path: &str) {
     let touched = touched_by(scene, path);
-    let whole = &scene.objects[path];
+    let whole = scene.objects.get(path).expect("it is of the scene");
     every_damage(whole, &scene.alike(path), &mut |instead, what| {
         let store = scene.memory();
         store.delete(path).expect("memory does not fail");
