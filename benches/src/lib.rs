@@ -1,6 +1,6 @@
 //! What the benchmarks share: keys, percentiles, and waiting.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The `index`-th of a sequence of well-mixed numbers (SplitMix64, Steele, Lea, Flood 2014).
 #[must_use]
@@ -31,6 +31,37 @@ pub fn percentile(values: &[f64], percent: usize) -> f64 {
 #[expect(clippy::disallowed_methods, reason = "benchmarks measure by the clock")]
 pub fn sleep(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// Measures wall time.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Begins now.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "benchmarks measure by the clock")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Seconds since then.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// Processor time that this process has used, seconds; 0 where the system does not tell.
+#[must_use]
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is a name in parentheses that may have blanks.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks = ticks.filter_map(|field| field.parse::<u32>().ok());
+    // Linux counts in hundredths everywhere.
+    ticks.map(f64::from).sum::<f64>() / 100.0
 }
 
 #[cfg(test)]

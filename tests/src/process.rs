@@ -1,7 +1,7 @@
 //! Programs of this workspace as processes.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -22,9 +22,19 @@ static BUILDING: Mutex<()> = Mutex::new(());
 /// It doesn't build.
 #[must_use]
 pub fn build(package: &str, kind: &str, name: &str) -> Program {
+    build_with(package, kind, name, &[])
+}
+
+/// The same with features of its package, which it keeps until it is built without them.
+///
+/// # Panics
+/// It doesn't build.
+#[must_use]
+pub fn build_with(package: &str, kind: &str, name: &str, features: &[&str]) -> Program {
     let _one_at_a_time = BUILDING.lock();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--package", package, kind, name]);
+    cargo.args(["--features", &features.join(",")]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
@@ -57,6 +67,12 @@ pub struct Ended {
 }
 
 impl Program {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Starts it.
     ///
     /// # Panics

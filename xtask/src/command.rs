@@ -1,6 +1,7 @@
 //! What the arguments ask for.
 
 use crate::bench;
+use crate::services::Action;
 
 /// One thing to do.
 #[derive(Debug, PartialEq)]
@@ -11,6 +12,11 @@ pub(crate) enum Command {
         services: bool,
     },
     Tidy,
+    Vectors {
+        /// Compare instead of writing.
+        check: bool,
+    },
+    Services(Action),
     BenchList,
     BenchAll,
     Bench {
@@ -25,9 +31,11 @@ cargo xtask COMMAND
 
   test [--services]     format, lints, documentation, tidy, and all tests
   tidy                  layers, module docs, crate pages, leftovers
+  vectors [--check]     write docs/vectors/snapshot.json, or compare it
   bench                 list the benchmarks
   bench NAME [ARGS …]   run one; ARGS are its own, try --help
   bench all             run each with its default figures and write docs/benchmarks.md
+  services up|down|status   the servers that some tests need, on this machine
   ci                    what a build machine runs: test --services
 
 `cargo xtask COMMAND --help` says more. Exit codes: 0 all is well, 1 something isn't, 2 bad arguments.";
@@ -36,10 +44,21 @@ const TEST: &str = "\
 cargo xtask test [--services]
 
 Everything that can be checked with the Rust toolchain alone, one step after another, each with its
-time: cargo fmt, tidy, clippy, the documentation, the tests with their doctests. A step whose tool
+time: cargo fmt, tidy, clippy, the documentation, the vectors, the tests with their doctests. A step whose tool
 the toolchain lacks is skipped, loudly. A failing step doesn't keep the others from running.
 
-  --services   also what needs servers; no test does yet, and the step says so";
+  --services   also what needs servers (installs and starts them, tests, and stops them) and
+               the Python reader, which needs Python and some wheels;
+               a server that can't be had is a failure, and the tests that need it do nothing";
+
+const SERVICES: &str = "\
+cargo xtask services up       install and start what doesn't run yet, print the tests' variables
+cargo xtask services down     stop all of them
+cargo xtask services status   say which of them run
+
+SeaweedFS (S3), Azurite (Azure) and a small HDFS, on 127.0.0.1. Needed: python3 with pip, node with
+npm, a JDK of version 17 or newer, mvn. Everything is in target/services; `. target/services/env`
+sets the variables. Data do not outlive `up`.";
 
 const TIDY: &str = "\
 cargo xtask tidy
@@ -50,6 +69,13 @@ Reads the source tree and prints one line for each problem, `path:line: what`:
   without a reason; words that mean nothing outside the place where they were written;
 - a library crate without a property test, a page with a program that runs, or a stated MSRV;
 - a file that the documentation names and that isn't there.";
+
+const VECTORS: &str = "\
+cargo xtask vectors [--check]
+
+Lets the library make the test vectors of the snapshot format, and writes docs/vectors/snapshot.json.
+
+  --check   write nothing; say whether the file is what the library makes now";
 
 const BENCH: &str = "\
 cargo xtask bench                    list the benchmarks
@@ -66,16 +92,26 @@ impl Command {
             ["help" | "--help" | "-h"] => Ok(Self::Help(HELP)),
             ["test" | "ci", "--help" | "-h"] => Ok(Self::Help(TEST)),
             ["tidy", "--help" | "-h"] => Ok(Self::Help(TIDY)),
+            ["vectors", "--help" | "-h"] => Ok(Self::Help(VECTORS)),
+            ["services", "--help" | "-h"] => Ok(Self::Help(SERVICES)),
+            ["services", "up"] => Ok(Self::Services(Action::Up)),
+            ["services", "down"] => Ok(Self::Services(Action::Down)),
+            ["services", "status"] => Ok(Self::Services(Action::Status)),
+            ["services"] => Err(SERVICES.to_owned()),
+            ["services", extra, ..] => Err(unexpected(extra, SERVICES)),
             ["bench", "--help" | "-h"] => Ok(Self::Help(BENCH)),
             ["test"] => Ok(Self::Test { services: false }),
             ["test", "--services"] | ["ci"] => Ok(Self::Test { services: true }),
             ["tidy"] => Ok(Self::Tidy),
+            ["vectors"] => Ok(Self::Vectors { check: false }),
+            ["vectors", "--check"] => Ok(Self::Vectors { check: true }),
             ["bench"] => Ok(Self::BenchList),
             ["bench", "all"] => Ok(Self::BenchAll),
             ["bench", "all", extra, ..] => Err(unexpected(extra, BENCH)),
             ["bench", name, rest @ ..] => benchmark(name, rest),
             ["test" | "ci", extra, ..] => Err(unexpected(extra, TEST)),
             ["tidy", extra, ..] => Err(unexpected(extra, TIDY)),
+            ["vectors", extra, ..] => Err(unexpected(extra, VECTORS)),
             [unknown, ..] => Err(format!("no such command: {unknown}\n\n{HELP}")),
         }
     }
@@ -118,6 +154,11 @@ mod tests {
         check("test --services", Command::Test { services: true });
         check("ci", Command::Test { services: true });
         check("tidy", Command::Tidy);
+        check("vectors", Command::Vectors { check: false });
+        check("vectors --check", Command::Vectors { check: true });
+        check("services up", Command::Services(Action::Up));
+        check("services down", Command::Services(Action::Down));
+        check("services status", Command::Services(Action::Status));
         check("bench", Command::BenchList);
         check("bench all", Command::BenchAll);
     }
@@ -139,6 +180,8 @@ mod tests {
         check("help", Command::Help(HELP));
         check("test -h", Command::Help(TEST));
         check("tidy --help", Command::Help(TIDY));
+        check("vectors --help", Command::Help(VECTORS));
+        check("services --help", Command::Help(SERVICES));
         check("bench --help", Command::Help(BENCH));
     }
 
@@ -149,6 +192,9 @@ mod tests {
         refused("test --service", "unexpected argument: --service");
         refused("ci --services", "unexpected argument: --services");
         refused("tidy crates", "unexpected argument: crates");
+        refused("vectors --chekc", "unexpected argument: --chekc");
+        refused("services", SERVICES.lines().next().unwrap_or_default());
+        refused("services start", "unexpected argument: start");
         refused("bench keyed", "no such benchmark: keyed");
         refused("bench all --json", "unexpected argument: --json");
     }

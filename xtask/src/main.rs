@@ -1,9 +1,11 @@
-//! The house's own commands: `cargo xtask test`, `tidy`, `bench`, `ci`.
+//! The house's own commands: `cargo xtask test`, `tidy`, `vectors`, `bench`, `services`, `ci`.
 //!
 //! ```text
 //!  arguments ──► Command (pure) ──► test  ──► steps: cargo, tidy ──► summary (pure)
 //!                                   tidy  ──► tree (I/O) ──► rules (pure) ──► problems
+//!                                   vectors ► an example of strandline-snapshot ──► docs/vectors
 //!                                   bench ──► strandline-benches ──► page (pure) ──► docs/benchmarks.md
+//!                                   services ──► servers in target/services, for tests
 //! ```
 //!
 //! It ends with 0 if all is well, 1 if something isn't, and 2 if the arguments can't be understood.
@@ -13,9 +15,12 @@
 
 mod bench;
 mod command;
+mod python;
+mod services;
 mod steps;
 mod test;
 mod tidy;
+mod vectors;
 mod workspace;
 
 use std::error::Error;
@@ -43,6 +48,9 @@ fn run(command: Command) -> Result<bool, Box<dyn Error>> {
         }
         Command::Test { services } => test::run(services),
         Command::Tidy => tidy::run(),
+        Command::Vectors { check: true } => vectors::check(),
+        Command::Vectors { check: false } => vectors::write(),
+        Command::Services(action) => services::run(action),
         Command::BenchList => {
             println!("{}", bench::list());
             Ok(true)

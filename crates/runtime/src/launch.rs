@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use strandline_barrier::Alignment;
-use strandline_snapshot::JobId;
+use strandline_snapshot::{Compression, JobId};
 
 use crate::units::{bytes, count, millis, parse_duration};
 use crate::{
@@ -38,7 +40,7 @@ pub struct JobArgs {
     /// Folder for the results, in files named part-*
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Where checkpoints are kept: a folder, file:///..., or one job's folder
+    /// Where checkpoints are kept: a folder, file:///..., s3://... and others where they are built in, or one job's folder
     #[arg(long, value_name = "URI")]
     checkpoints: Option<String>,
     /// The job's id, 32 hex digits [default: made from its name]
@@ -65,6 +67,18 @@ pub struct JobArgs {
     /// Start from nothing although there are checkpoints
     #[arg(long)]
     fresh: bool,
+    /// Start from this savepoint; once it has been taken up, go on from the newest checkpoint
+    #[arg(long, value_name = "URI", conflicts_with = "fresh")]
+    savepoint: Option<String>,
+    /// Take the job over from a process that may still be alive: that one ends by itself
+    #[arg(long)]
+    take_over: bool,
+    /// How long the last owner must give no sign of life where storage has no locks
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    lease: Duration,
+    /// How checkpoints are compressed
+    #[arg(long, value_enum, default_value_t = Packing::Zstd)]
+    compression: Packing,
     /// With a start from nothing: remove the committed files that are in the output folder
     #[arg(long)]
     overwrite: bool,
@@ -80,6 +94,17 @@ enum Mode {
     ExactlyOnce,
     /// After a crash records may count more than once; no input is ever held back
     AtLeastOnce,
+}
+
+/// How checkpoints are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Packing {
+    /// Not at all
+    None,
+    /// LZ4: fast to read
+    Lz4,
+    /// Zstandard, level 1
+    Zstd,
 }
 
 /// A job's flags with its own defaults filled in.
@@ -110,6 +135,14 @@ impl JobArgs {
             retained_count: self.num_retained,
             rate: self.rate,
             fresh: self.fresh,
+            savepoint: self.savepoint.clone(),
+            take_over: self.take_over,
+            lease: self.lease,
+            compression: match self.compression {
+                Packing::None => Compression::None,
+                Packing::Lz4 => Compression::Lz4,
+                Packing::Zstd => Compression::Zstd,
+            },
             ..JobConfig::default()
         };
         config.checkpoints.interval = Some(self.interval);
@@ -406,7 +439,9 @@ fn log_to(bar: &ProgressBar) {
         .without_time()
         .with_ansi(std::io::stderr().is_terminal())
         .finish();
-    drop(tracing::subscriber::set_global_default(subscriber));
+    // What libraries have to say of their retries is not for people.
+    let own = filter_fn(|metadata| metadata.target().starts_with("strandline"));
+    drop(tracing::subscriber::set_global_default(subscriber.with(own)));
 }
 
 struct AboveBar(ProgressBar);

@@ -75,6 +75,8 @@ mod bytes;
 mod cache;
 mod chunk;
 mod claim;
+mod collect;
+mod diff;
 pub mod durable;
 mod error;
 mod fence;
@@ -104,16 +106,18 @@ mod savepoint;
 mod scan;
 mod snapshot;
 pub mod store;
+mod usage;
 mod verify;
 
 pub use block::Compression;
 pub use chunk::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use claim::{Attempt, Claim, Claimant};
+pub use collect::{Garbage, garbage};
+pub use diff::{Compared, Difference, SectionDiff, Tally, VisitCompared, diff};
 pub use error::{Error, ErrorKind, Result};
 pub use hash::Hash;
 pub use history::{
-    JobEntry, Listed, Location, has_taken_up, history, job_name, list_jobs, resolve,
-    split_job,
+    JobEntry, Listed, Location, has_taken_up, history, job_name, list_jobs, resolve, split_job,
 };
 pub use job::JobId;
 pub use manifest::{Manifest, RunRef, Section};
@@ -125,4 +129,5 @@ pub use ranges::KeyRange;
 pub use savepoint::{SaveOptions, Saved, savepoint_name};
 pub use snapshot::{Snapshot, VisitEntry};
 pub use store::{LocalStore, Lock, MemoryStore, Object, Store, Upload, open_store};
+pub use usage::{Usage, usage};
 pub use verify::{Lost, Problem, Progress, Report, verify};

@@ -67,9 +67,21 @@ impl Base {
 }
 
 impl BaseSection {
-    /// What of it may be named again, but for what lies in packs that are to go.
-    pub(crate) fn known(&self, dying: &BTreeSet<Arc<str>>) -> Arc<Known> {
-        Arc::clone(self.known.get_or_init(|| Arc::new(known(&self.runs, dying))))
+    /// What of it may be named again, but for what lies in packs that are to go, and chunks that
+    /// are damaged.
+    pub(crate) fn known(
+        &self,
+        dying: &BTreeSet<Arc<str>>,
+        distrusted: &BTreeSet<Hash>,
+    ) -> Arc<Known> {
+        let known = self.known.get_or_init(|| Arc::new(known(&self.runs, dying)));
+        if distrusted.is_empty() {
+            return Arc::clone(known);
+        }
+        // An index that names a damaged chunk is not to be named again either.
+        let mut chunks = known.chunks.clone();
+        chunks.retain(|hash, _| !distrusted.contains(hash));
+        Arc::new(Known { chunks, ..Known::default() })
     }
 }
 

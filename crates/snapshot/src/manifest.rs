@@ -25,6 +25,24 @@ pub(crate) const MAX_BYTES: u64 = 256 << 20;
 
 const MAGIC: [u8; 4] = *b"SLMF";
 
+/// In place of a manifest's: there is no such checkpoint, and there never will be.
+const VOID_MAGIC: [u8; 4] = *b"SLVD";
+
+#[derive(Serialize)]
+struct Void {
+    nonce: Nonce,
+}
+
+/// What takes a manifest's name, so that a late manifest can't.
+pub(crate) fn void(nonce: Nonce) -> Result<Vec<u8>> {
+    frame(VOID_MAGIC, &Void { nonce })
+}
+
+/// Whether these bytes only keep the name.
+pub(crate) fn is_void(bytes: &[u8]) -> bool {
+    bytes.starts_with(&VOID_MAGIC)
+}
+
 /// What a checkpoint is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {

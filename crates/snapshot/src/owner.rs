@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use crate::block::Compression;
 use crate::claim::Opened;
 use crate::fence::{Accepted, Fence, create_own};
-use crate::hash::Blob;
+use crate::hash::{Blob, Hash};
 use crate::history::Listed;
 use crate::job::JobId;
 use crate::lease::Lease;
 use crate::live::Base;
-use crate::manifest::{Manifest, Section};
+use crate::manifest::{self, Manifest, Section};
 use crate::merge;
 use crate::names;
 use crate::pack::{LiveRun, PackWriter, Written};
-use crate::plan;
+use crate::plan::{self, PackBytes};
 use crate::publish::gather;
 use crate::retain;
 use crate::run::Packs;
@@ -52,6 +52,8 @@ struct State {
     sizes: BTreeMap<Arc<str>, u64>,
     /// The highest number that has been begun.
     highest: u64,
+    /// Chunks that are known to be damaged.
+    distrusted: Arc<BTreeSet<Hash>>,
 }
 
 /// What is known of a completed checkpoint.
@@ -73,6 +75,9 @@ pub struct Checkpoint {
     base: Arc<Base>,
     /// Packs of which little counts: nothing in them is named again where it can be helped.
     dying: Arc<BTreeSet<Arc<str>>>,
+    /// What counts of each pack that the base names, and its size.
+    packs_of_base: Arc<(PackBytes, PackBytes)>,
+    distrusted: Arc<BTreeSet<Hash>>,
 }
 
 /// A checkpoint that has been published.
@@ -96,7 +101,8 @@ impl Owner {
     ) -> Self {
         let Opened { fence, accepted: record, lease, kept, sizes, lock } = opened;
         let highest = record.first - 1;
-        let state = State { kept, making: BTreeMap::new(), sizes, highest };
+        let distrusted = Arc::default();
+        let state = State { kept, making: BTreeMap::new(), sizes, highest, distrusted };
         Self {
             store,
             job,
@@ -162,6 +168,16 @@ impl Owner {
         given
     }
 
+    /// Learns that chunks are damaged, from a [`Report`](crate::Report): checkpoints begun from now on
+    /// do not name them again. What is written in full is whole then; of what is written as changes,
+    /// the parts that are lost are to be [rewritten](PackWriter::rewrite).
+    pub fn distrust(&self, chunks: impl IntoIterator<Item = Hash>) {
+        let mut state = self.state.lock();
+        let mut distrusted = (*state.distrusted).clone();
+        distrusted.extend(chunks);
+        state.distrusted = Arc::new(distrusted);
+    }
+
     /// Begins a checkpoint. `base` is the completed one that it goes on from: entries written as
     /// [`Changed`](crate::Contents::Changed) are changes since then, and what has not changed is
     /// not written again. The base is kept until this checkpoint has been published or abandoned.
@@ -179,7 +195,10 @@ impl Owner {
                 Error::invalid(format!("checkpoint {number} can't be a base: it is not kept"))
             })?,
         };
-        let dying = plan::dying(&base.live_bytes(), &state.sizes);
+        let live = base.live_bytes();
+        let dying = plan::dying(&live, &state.sizes);
+        let sizes = live.keys().filter_map(|pack| state.sizes.get_key_value(pack));
+        let sizes = sizes.map(|(pack, bytes)| (Arc::clone(pack), *bytes)).collect();
         state.making.insert(checkpoint, Arc::clone(&base));
         state.highest = checkpoint;
         Ok(Checkpoint {
@@ -194,6 +213,8 @@ impl Owner {
             compression: self.compression,
             base,
             dying: Arc::new(dying),
+            packs_of_base: Arc::new((live, sizes)),
+            distrusted: Arc::clone(&state.distrusted),
         })
     }
 
@@ -251,7 +272,7 @@ impl Owner {
         state.sizes.extend(sizes);
     }
 
-    /// Creates the manifest, or sees to it that there is none.
+    /// Creates the manifest, or sees to it that there is none and will be none.
     fn create_manifest(&self, checkpoint: u64, bytes: &[u8]) -> Result<()> {
         let path = names::manifest(self.job, checkpoint);
         let Err(error) = create_own(&self.store, &path, bytes) else {
@@ -260,11 +281,26 @@ impl Owner {
         if error.kind() == ErrorKind::AlreadyExists {
             return Err(error);
         }
-        if error.kind() == ErrorKind::Unsettled {
-            return Err(unsettled(checkpoint, error));
+        if self.store.local_root().is_some() {
+            // What a folder has not done by now it never will.
+            self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
+            return Err(error);
         }
-        self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
-        Err(error)
+        self.occupy(checkpoint, &path, bytes, error)
+    }
+
+    /// A write that seems to have failed may be on its way still. With its name taken it comes to
+    /// nothing; if it comes first, it has not failed.
+    fn occupy(&self, checkpoint: u64, path: &str, bytes: &[u8], failed: Error) -> Result<()> {
+        match create_own(&self.store, path, &manifest::void(self.fence.nonce)?) {
+            Ok(()) => Err(failed),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let there = self.store.read(path, 0, bytes.len());
+                let there = there.map_err(|error| unsettled(checkpoint, error))?;
+                if there == bytes { Ok(()) } else { Err(error) }
+            }
+            Err(error) => Err(unsettled(checkpoint, error)),
+        }
     }
 
     fn check_fence(&self) -> Result<()> {
@@ -408,8 +444,10 @@ impl Checkpoint {
     fn pack(&self, label: &str) -> Result<PackWriter> {
         let name = names::pack_name(self.number, self.token, label)?;
         let (base, dying) = (Arc::clone(&self.base), Arc::clone(&self.dying));
+        let distrusted = Arc::clone(&self.distrusted);
         let look_up = move |section: &str| {
-            base.sections.get(section).map_or_else(Arc::default, |of| of.known(&dying))
+            let section = base.sections.get(section);
+            section.map_or_else(Arc::default, |of| of.known(&dying, &distrusted))
         };
         let path = names::pack(self.job, &name);
         let store = Arc::clone(&self.packs.store);
@@ -427,10 +465,13 @@ impl Checkpoint {
         let mut writer = self.pack(MERGE_LABEL)?;
         let sections = self.base.sections.iter();
         let sections = sections.map(|(name, section)| (name.as_str(), &section.runs[..]));
-        for task in plan::plan(sections, self.changed_bytes()) {
+        let mut left = plan::budget(self.changed_bytes());
+        for task in plan::plan(sections, &mut left) {
             merge::merge(&self.packs, &self.base, &self.dying, &mut writer, task)?;
         }
-        merge::relocate_all(&self.packs, &self.base, &self.dying, &mut writer)?;
+        let (live, sizes) = &*self.packs_of_base;
+        let empty = plan::to_empty(live, sizes, left);
+        merge::relocate_all(&self.packs, &self.base, &empty, &mut writer)?;
         writer.finish()
     }
 

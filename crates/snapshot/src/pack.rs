@@ -64,6 +64,8 @@ pub(crate) struct WrittenSection {
 pub(crate) enum Change {
     /// Within the range, what these runs say is said by others.
     Replace { section: String, range: KeyRange, runs: Vec<usize>, by: Vec<LiveRun> },
+    /// Within the range, whatever the base says is said by others.
+    Rewrite { section: String, range: KeyRange, by: Vec<LiveRun> },
     /// The run is elsewhere now.
     Move { section: String, run: usize, to: LiveRun },
 }
@@ -166,6 +168,26 @@ impl PackWriter {
         let [phase, ..] = Hash::of(self.name.as_bytes()).0;
         let phase = (contents == Contents::All).then_some(phase);
         Ok(RunWriter { phase, ..RunWriter::new(self, section, known, merged, metadata) })
+    }
+
+    /// Begins a part of a section that is written in full although the rest of it is written as
+    /// changes: all entries that there are in the range now. This is how what
+    /// [`verify`](crate::verify) has found damaged is made good from live state. The section must be
+    /// begun by [`section`](Self::section) too.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 1,024 bytes.
+    pub fn rewrite(
+        &mut self,
+        name: &str,
+        range: KeyRange,
+        metadata: Vec<u8>,
+    ) -> Result<RunWriter<'_>> {
+        let mut writer = self.section(name, Contents::All, metadata)?;
+        // Nothing that is there already is trusted here.
+        writer.known = Arc::default();
+        writer.part = Some(range);
+        Ok(writer)
     }
 
     /// The same for runs that are merged from others.
@@ -311,6 +333,8 @@ pub struct RunWriter<'a> {
     known: Arc<Known>,
     merged: u32,
     metadata: Vec<u8>,
+    /// Only this part of the section is written.
+    part: Option<KeyRange>,
     /// Bases that are written at the same time shall not all be rewritten at the same time.
     phase: Option<u8>,
     /// Where the chunk in the making begins in the pack's buffer, if there is one.
@@ -348,6 +372,7 @@ impl<'a> RunWriter<'a> {
             known,
             merged,
             metadata,
+            part: None,
             phase: None,
             start: None,
             chunk: ChunkWriter::default(),
@@ -413,6 +438,10 @@ impl<'a> RunWriter<'a> {
             Value::Put(value) => value.len(),
             Value::Tombstone => 0,
         };
+        if self.part.as_ref().is_some_and(|part| !part.holds(key)) {
+            let text = format!("a key of section `{}` is outside of its part", self.section.name);
+            return Err(Error::invalid(text));
+        }
         if key.len() > chunk::MAX_KEY_BYTES || value_bytes > chunk::MAX_VALUE_BYTES {
             return Err(self.too_large(key.len(), value_bytes));
         }
@@ -513,7 +542,14 @@ impl<'a> RunWriter<'a> {
     pub fn finish(mut self) -> Result<()> {
         self.close_chunk()?;
         self.close_run()?;
-        self.pack.written.sections.push(self.section);
+        let Self { pack, section, part, .. } = self;
+        match part {
+            None => pack.written.sections.push(section),
+            Some(range) => {
+                let WrittenSection { name, runs, .. } = section;
+                pack.change(Change::Rewrite { section: name, range, by: runs });
+            }
+        }
         Ok(())
     }
 

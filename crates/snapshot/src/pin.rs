@@ -81,3 +81,21 @@ pub(crate) fn highest(store: &Arc<dyn Store>, job: JobId, now_ms: u64) -> Result
     }
     Ok(highest)
 }
+
+/// The same for those who only look: nothing is deleted.
+pub(crate) fn seen(store: &Arc<dyn Store>, job: JobId, now_ms: u64) -> Result<u64> {
+    let objects = store.list(&names::pins(job))?;
+    let mut highest = 0;
+    for object in objects {
+        match read_framed::<Record>(MAGIC, store, &object.path) {
+            Ok(record) if record.expires_ms.saturating_add(CLOCK_SKEW_MS) > now_ms => {
+                highest = highest.max(record.checkpoint);
+            }
+            Ok(_) => {}
+            // Let go of meanwhile; one that can't be read keeps nobody from anything.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(highest)
+}

@@ -29,8 +29,8 @@
 //!   125, d = 3: at most 3.8 D; less in fact, since not every change is merged d times and merged
 //!   runs hold a key once: 3.1 D.
 //! - read at any key: 12 runs.
-//! - space: the base, and changes of 5/4 of it: 2.25 B; packs that are less than a quarter alive are
-//!   emptied, so at most 4 times as much lies in packs.
+//! - space: the base, and changes of 5/4 of it: 2.25 B count at most. What lies in packs is at most
+//!   [`STORED`] = 5/2 times what counts, by copying out of the deadest packs: 5.6 B in the worst case.
 //! - one checkpoint: D for the changes and [`BUDGET`] = 4.6 D for all else, or 64 MiB where that is
 //!   more. A stack that is full is merged in any case.
 //!
@@ -38,7 +38,8 @@
 //! carries a phase (an eighth bit number): it behaves as if a part of the changes that it can bear
 //! had come already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::pack::LiveRun;
 use crate::ranges::KeyRange;
@@ -48,6 +49,9 @@ pub(crate) const MAX_DELTAS: usize = 11;
 
 /// A segment is written again when its changes have so many times the bytes of its base.
 const OUTGROWN: f64 = 1.25;
+
+/// What lies in packs is at most so many times what counts of it.
+const STORED: f64 = 2.5;
 
 /// From here on a segment is written again even if the budget does not allow it.
 const OVERDUE: f64 = 1.5;
@@ -70,9 +74,6 @@ const LEAST_SPREAD_BYTES: f64 = 128.0 * 1024.0;
 /// Changes that a phase stands for at most: those of the scheme's second depth.
 const PHASE_CHANGES: u64 = 66;
 
-/// More changes than this are counted as so many: the scheme has no place for them.
-const MOST_CHANGES: u64 = 1 << 32;
-
 /// Runs to be replaced by one within a range.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Task {
@@ -88,26 +89,31 @@ pub(crate) struct Task {
     is_due: bool,
 }
 
-/// What to do for the sections of a checkpoint, in this order.
+/// How much may be written besides the changes of this many bytes.
+pub(crate) fn budget(changed_bytes: u64) -> f64 {
+    (as_f64(changed_bytes) * BUDGET).max(LEAST_BUDGET_BYTES)
+}
+
+/// What to do for the sections of a checkpoint, in this order. Takes what it costs from the budget.
 pub(crate) fn plan<'a>(
     sections: impl Iterator<Item = (&'a str, &'a [LiveRun])>,
-    changed_bytes: u64,
+    left: &mut f64,
 ) -> Vec<Task> {
     let mut tasks: Vec<Task> =
         sections.flat_map(|(name, runs)| joined(of_section(name, runs))).collect();
     tasks.sort_by(|a, b| {
         let due = b.is_due.cmp(&a.is_due);
-        let merges_first = (a.merged == 0).cmp(&(b.merged == 0));
-        due.then(merges_first).then(b.urgency.total_cmp(&a.urgency))
+        // What is written again needs no merge any more.
+        let bases_first = (a.merged > 0).cmp(&(b.merged > 0));
+        due.then(bases_first).then(b.urgency.total_cmp(&a.urgency))
     });
-    let mut left = (as_f64(changed_bytes) * BUDGET).max(LEAST_BUDGET_BYTES);
     let mut rewrites = 0;
     tasks.retain(|task| {
         // One segment that is long overdue is written whatever the budget, so that all are in time.
         let overdue = task.merged == 0 && rewrites == 0 && task.urgency >= OVERDUE;
-        let taken = task.is_due || overdue || task.cost <= left;
+        let taken = task.is_due || overdue || task.cost <= *left;
         if taken {
-            left -= task.cost;
+            *left -= task.cost;
             rewrites += u32::from(task.merged == 0);
         }
         taken
@@ -127,8 +133,11 @@ struct Segment {
     runs: Vec<usize>,
 }
 
+/// Runs that don't overlap and hold as many changes each: several writers have written them for one
+/// checkpoint, or one merge that was long. At a key they are one.
 struct Layer {
-    run: usize,
+    runs: Vec<usize>,
+    ranges: Vec<KeyRange>,
     merged: u64,
     bytes: f64,
     tombstones: f64,
@@ -180,7 +189,8 @@ fn add_run(segments: &mut [Segment], number: usize, live: &LiveRun) {
         if live.run.is_base() {
             segment.base_bytes += bytes;
             segment.base_entries += entries;
-        } else if let Some(layer) = segment.stack.last_mut().filter(|layer| layer.run == number) {
+        } else if let Some(layer) = segment.stack.last_mut().filter(|of| of.runs.contains(&number))
+        {
             layer.bytes += bytes;
             layer.tombstones += f64::from(chunk.tombstones);
         }
@@ -198,9 +208,28 @@ impl Segment {
         if live.run.is_base() {
             self.phase = self.phase.max(f64::from(live.run.phase) / 256.0);
         } else {
-            let merged = u64::from(live.run.merged);
-            self.stack.push(Layer { run: number, merged, bytes: 0.0, tombstones: 0.0 });
+            let ranges = live.run.ranges.iter().filter_map(|range| range.common(&self.range));
+            self.add_to_stack(number, u64::from(live.run.merged), ranges.collect());
         }
+    }
+
+    /// To the newest layer, if these ranges fit in beside what it has; otherwise to a new one.
+    fn add_to_stack(&mut self, number: usize, merged: u64, ranges: Vec<KeyRange>) {
+        let fits = self.stack.last().is_some_and(|layer| {
+            let mut pairs = layer.ranges.iter().flat_map(|of| ranges.iter().map(move |r| (of, r)));
+            layer.merged == merged && pairs.all(|(a, b)| a.common(b).is_none())
+        });
+        let mut layer = match self.stack.pop() {
+            Some(layer) if fits => layer,
+            other => {
+                self.stack.extend(other);
+                let (runs, ranges) = (Vec::new(), Vec::new());
+                Layer { runs, ranges, merged, bytes: 0.0, tombstones: 0.0 }
+            }
+        };
+        layer.runs.push(number);
+        layer.ranges.extend(ranges);
+        self.stack.push(layer);
     }
 
     fn task(self, section: &str) -> Option<Task> {
@@ -214,7 +243,8 @@ impl Segment {
         if urgency >= 1.0 && !self.stack.is_empty() {
             // What is merged if it comes to that: the segment must not wait for its turn.
             let merge = if is_due { self.merge(section) } else { None };
-            let cost = self.base_bytes + bytes / 3.0;
+            // Changes are taken for new values of old keys.
+            let cost = self.base_bytes.max(bytes);
             let base = Task {
                 section: section.to_owned(),
                 range: self.range,
@@ -240,7 +270,7 @@ impl Segment {
         Some(Task {
             section: section.to_owned(),
             range: self.range.clone(),
-            runs: newest.iter().map(|layer| layer.run).collect(),
+            runs: newest.iter().flat_map(|layer| layer.runs.iter().copied()).collect(),
             merged: u32::try_from(merged).unwrap_or(u32::MAX).max(1),
             cost: newest.iter().map(|layer| layer.bytes).sum(),
             urgency: as_f64(self.stack.len() as u64),
@@ -254,7 +284,7 @@ impl Segment {
         let newest = self.stack.iter().rev().map(|layer| layer.bytes).find(|bytes| *bytes > 0.0);
         let spread = newest.is_some_and(|bytes| bytes >= LEAST_SPREAD_BYTES);
         let phase = if spread { self.phase_changes() } else { 0 };
-        let ends = group_ends((merged + phase + 1).min(MOST_CHANGES));
+        let ends = group_ends(merged + phase + 1);
         let mut end = phase;
         let at_an_end = |layer: &Layer| {
             end += layer.merged;
@@ -275,8 +305,13 @@ impl Segment {
     }
 }
 
+/// More changes than this are not told apart.
+const MAX_CHANGES: u64 = 1 << 31;
+
 /// Where the groups end that n changes are in, by the binomial scheme.
-fn group_ends(mut changes: u64) -> Vec<u64> {
+fn group_ends(changes: u64) -> Vec<u64> {
+    // No job lives to see more.
+    let mut changes = changes.min(MAX_CHANGES);
     let mut ends = Vec::new();
     let (mut end, mut runs) = (0, MAX_DELTAS as u64);
     let mut depth = (1..).find(|depth| capacity(runs, *depth) >= changes).unwrap_or(1);
@@ -296,11 +331,11 @@ fn group_ends(mut changes: u64) -> Vec<u64> {
 }
 
 /// How many changes so many runs can hold if each is written at most `depth` times: the binomial
-/// coefficient C(runs + depth − 1, depth), at most [`MOST_CHANGES`].
+/// coefficient C(runs + depth − 1, depth), at most 2³².
 fn capacity(runs: u64, depth: u64) -> u64 {
     let steps = 1..=depth;
     let capacity = steps.fold(1, |product: u64, step| product * (runs + step - 1) / step);
-    capacity.min(MOST_CHANGES)
+    capacity.min(1 << 32)
 }
 
 /// Neighbours that merge the same runs, as one as long as that is small.
@@ -334,16 +369,43 @@ fn as_f64(value: u64) -> f64 {
     value as f64
 }
 
-/// Packs of which less than a quarter counts: what they hold is to be written elsewhere.
-pub(crate) fn dying(
-    live: &BTreeMap<std::sync::Arc<str>, u64>,
-    sizes: &BTreeMap<std::sync::Arc<str>, u64>,
-) -> std::collections::BTreeSet<std::sync::Arc<str>> {
-    let mostly_dead = |(pack, live): (&std::sync::Arc<str>, &u64)| {
+/// Bytes by pack.
+pub(crate) type PackBytes = BTreeMap<Arc<str>, u64>;
+
+/// Packs of which less than a quarter counts: what is written in full is written anew if it lies
+/// there.
+pub(crate) fn dying(live: &PackBytes, sizes: &PackBytes) -> BTreeSet<Arc<str>> {
+    let mostly_dead = |(pack, live): (&Arc<str>, &u64)| {
         let size = sizes.get(pack).copied().unwrap_or(0);
-        (live.saturating_mul(4) < size).then(|| std::sync::Arc::clone(pack))
+        (live.saturating_mul(4) < size).then(|| Arc::clone(pack))
     };
     live.iter().filter_map(mostly_dead).collect()
+}
+
+/// Packs to be emptied by copying what counts: the deadest, until what is left is at most
+/// [`STORED`] times what counts. Most packs die by themselves, when what they hold is merged.
+pub(crate) fn to_empty(live: &PackBytes, sizes: &PackBytes, budget: f64) -> BTreeSet<Arc<str>> {
+    let size = |pack: &Arc<str>| sizes.get(pack).copied().unwrap_or(0);
+    let counts: f64 = live.values().copied().map(as_f64).sum();
+    let mut stored: f64 = live.keys().map(|pack| as_f64(size(pack))).sum();
+    let mut deadest: Vec<(f64, &Arc<str>, u64)> = live
+        .iter()
+        .map(|(pack, live)| (as_f64(*live) / as_f64(size(pack).max(1)), pack, *live))
+        .filter(|(share, _, _)| *share < 0.5)
+        .collect();
+    deadest.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut empty, mut left) = (BTreeSet::new(), budget);
+    for (_, pack, live) in deadest {
+        if stored <= STORED * counts + LEAST_BUDGET_BYTES {
+            break;
+        }
+        if as_f64(live) <= left {
+            left -= as_f64(live);
+            stored -= as_f64(size(pack));
+            empty.insert(Arc::clone(pack));
+        }
+    }
+    empty
 }
 
 #[cfg(test)]
@@ -358,12 +420,6 @@ mod tests {
         assert_eq!(capacity(11, 4), 1001);
         assert_eq!(capacity(11, 5), 3003);
         assert_eq!(capacity(1, 9), 1);
-    }
-
-    /// A run may say that it holds any number of changes.
-    #[test]
-    fn groups_of_the_most_changes_are_few() {
-        assert!(group_ends(MOST_CHANGES).len() <= MAX_DELTAS);
     }
 
     #[test]

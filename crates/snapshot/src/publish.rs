@@ -72,7 +72,10 @@ fn changed(base: &Base, name: &str, changes: Option<Vec<Change>>) -> Vec<LiveRun
     };
     let mut runs = section.runs.clone();
     let mut merged = Vec::new();
-    for change in changes.into_iter().flatten() {
+    // What is written anew hides what merges have made of the same part.
+    let mut changes: Vec<Change> = changes.into_iter().flatten().collect();
+    changes.sort_by_key(|change| matches!(change, Change::Rewrite { .. }));
+    for change in changes {
         match change {
             Change::Move { run, to, .. } => {
                 if let Some(live) = runs.get_mut(run) {
@@ -89,6 +92,12 @@ fn changed(base: &Base, name: &str, changes: Option<Vec<Change>>) -> Vec<LiveRun
                 }
                 merged.extend(by);
             }
+            Change::Rewrite { range, by, .. } => {
+                for live in runs.iter_mut().chain(&mut merged) {
+                    live.run.ranges = without(&live.run.ranges, &range);
+                }
+                merged.extend(by);
+            }
         }
     }
     runs.extend(merged);
@@ -99,7 +108,9 @@ fn changed(base: &Base, name: &str, changes: Option<Vec<Change>>) -> Vec<LiveRun
 impl Change {
     fn section(&self) -> &str {
         match self {
-            Self::Replace { section, .. } | Self::Move { section, .. } => section,
+            Self::Replace { section, .. }
+            | Self::Rewrite { section, .. }
+            | Self::Move { section, .. } => section,
         }
     }
 }

@@ -70,7 +70,8 @@ impl Scan {
     /// Opens the slices that begin at or below the smallest key; false if nothing is left.
     fn begin_slices(&mut self) -> Result<bool> {
         while let Some(next) = self.waiting.last() {
-            let reached = self.open.first().is_none_or(|open| next.range.first() <= open.cursor.key());
+            let reached =
+                self.open.first().is_none_or(|open| next.range.first() <= open.cursor.key());
             if !reached {
                 break;
             }
@@ -107,8 +108,36 @@ impl Scan {
 
     /// The smallest key of all that are open; older entries of it are skipped.
     fn visit_smallest(&mut self, visit: &mut VisitValue<'_>) -> Result<ControlFlow<()>> {
+        let ended = match self.entry() {
+            Some((key, value)) => visit(key, value),
+            None => ControlFlow::Break(()),
+        };
+        self.pass_smallest()?;
+        Ok(ended)
+    }
+
+    /// Goes to the first entry, for those who take one after the other; false if there is none.
+    pub(crate) fn first(&mut self) -> Result<bool> {
+        self.begin_slices()
+    }
+
+    /// Goes to the next entry; false at the end.
+    pub(crate) fn next(&mut self) -> Result<bool> {
+        self.pass_smallest()?;
+        self.begin_slices()
+    }
+
+    /// The entry at hand.
+    pub(crate) fn entry(&self) -> Option<(&[u8], Value<'_>)> {
+        self.open.first().map(|open| (open.cursor.key(), open.cursor.value()))
+    }
+
+    /// Leaves the smallest key, and older entries of it.
+    fn pass_smallest(&mut self) -> Result<()> {
+        if self.open.is_empty() {
+            return Ok(());
+        }
         let mut newest = self.open.remove(0);
-        let ended = visit(newest.cursor.key(), newest.cursor.value());
         while let Some(older) = self.open.first()
             && older.leading == newest.leading
             && older.cursor.key() == newest.cursor.key()
@@ -120,7 +149,7 @@ impl Scan {
             newest.leading = leading(newest.cursor.key());
             self.insert(newest);
         }
-        Ok(ended)
+        Ok(())
     }
 
     fn advance(&mut self, mut open: Open) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::ranges::KeyRange;
 use crate::run::{Found, OpenRun, Packs};
 use crate::scan::{Scan, Slice, VisitValue};
 use crate::store::Store;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Verified chunks that an opened checkpoint keeps, unless it is told otherwise.
 const CACHE_BYTES: usize = 64 << 20;
@@ -194,5 +194,10 @@ fn read_manifest(store: &Arc<dyn Store>, path: &str) -> Result<Manifest> {
         return Err(Error::damaged(&object, what));
     }
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    Manifest::decode(&store.read(path, 0, len)?, &object)
+    let bytes = store.read(path, 0, len)?;
+    if manifest::is_void(&bytes) {
+        let text = format!("{object} says that its checkpoint was given up");
+        return Err(Error::new(ErrorKind::NotFound, text));
+    }
+    Manifest::decode(&bytes, &object)
 }

@@ -7,9 +7,12 @@ pub mod local;
 pub mod mapped;
 pub mod memory;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 pub use local::LocalStore;
 pub use mapped::Mapped;
@@ -137,8 +140,23 @@ pub trait Upload: Send {
     fn finish(self: Box<Self>) -> Result<u64>;
 }
 
-/// Opens the store that a URI names: a path, `file:///…`, or `memory:name` (shared by all who open
-/// that name in this process). Paths are taken as they are: `%20` is three characters.
+/// Opens the store that a URI of some scheme names.
+pub type OpenStore = fn(&str) -> Result<Arc<dyn Store>>;
+
+/// Makes [`open_store`] know `scheme://…`, in this process, from now on. The last one to register a
+/// scheme opens it; `file` and `memory` stay what they are.
+pub fn register_scheme(scheme: &'static str, open: OpenStore) {
+    schemes().lock().insert(scheme, open);
+}
+
+fn schemes() -> &'static Mutex<BTreeMap<&'static str, OpenStore>> {
+    static SCHEMES: OnceLock<Mutex<BTreeMap<&'static str, OpenStore>>> = OnceLock::new();
+    SCHEMES.get_or_init(Mutex::default)
+}
+
+/// Opens the store that a URI names: a path, `file:///…`, `memory:name` (shared by all who open
+/// that name in this process), or a scheme that was [registered](register_scheme). Paths are taken
+/// as they are: `%20` is three characters.
 ///
 /// # Errors
 /// `Unsupported` for other schemes.
@@ -158,15 +176,30 @@ pub fn open_store(uri: &str) -> Result<Arc<dyn Store>> {
         return Ok(Arc::new(MemoryStore::named(name)));
     }
     if let Some((scheme, _)) = uri.split_once("://") {
-        let text = format!(
-            "storage {scheme}:// is not known to this build: use a folder, file:///…, or memory:name"
-        );
-        return Err(Error::new(ErrorKind::Unsupported, text));
+        let registered = schemes().lock().get(scheme).copied();
+        return registered.map_or_else(|| Err(unknown(scheme)), |open| open(uri));
     }
     if uri.is_empty() {
         return Err(Error::invalid("the storage has no name"));
     }
     Ok(Arc::new(LocalStore::new(uri)))
+}
+
+/// Schemes that a crate beside this one opens.
+const REMOTE: [&str; 7] = ["s3", "s3a", "gs", "az", "abfs", "abfss", "hdfs"];
+
+fn unknown(scheme: &str) -> Error {
+    let text = if REMOTE.contains(&scheme) {
+        format!(
+            "storage {scheme}:// needs the crate strandline-store-object (feature object-stores of \
+             strandline) and a call of its register() at the start of the program"
+        )
+    } else {
+        format!(
+            "storage {scheme}:// is not known to this build: use a folder, file:///…, or memory:name"
+        )
+    };
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 /// Whether a path can be an object's.
@@ -215,5 +248,17 @@ mod tests {
         let error = open_store("gopher://x").expect_err("there is no such storage");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("gopher"));
+        let error = open_store("s3://bucket").expect_err("it is in another crate");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("strandline-store-object"), "{error}");
+    }
+
+    #[test]
+    fn a_scheme_can_be_registered_more_than_once() {
+        let open: OpenStore = |uri| Ok(Arc::new(MemoryStore::named(uri)));
+        register_scheme("registered", open);
+        register_scheme("registered", open);
+        let store = open_store("registered://x/y").expect("the scheme is known");
+        assert_eq!(store.location(), "memory:registered://x/y");
     }
 }

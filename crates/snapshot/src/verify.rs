@@ -211,6 +211,11 @@ fn ranges_of(live: &LiveRun, number: usize, chunk: &ChunkRef) -> Vec<KeyRange> {
 }
 
 impl Report {
+    /// The chunks that are damaged: what an [`Owner`](crate::Owner) must not name again.
+    pub fn damaged_chunks(&self) -> impl Iterator<Item = Hash> {
+        self.problems.iter().filter_map(|problem| problem.lost.as_ref()?.chunk)
+    }
+
     fn add(&mut self, object: String, error: &Error, lost: Option<Lost>) {
         let text = error.to_string();
         let what = text.strip_prefix(&format!("{object} ")).unwrap_or(&text).to_owned();

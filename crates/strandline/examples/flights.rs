@@ -129,6 +129,8 @@ fn workspace() -> &'static Path {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "object-stores")]
+    strandline::store_object::register();
     let flags: Flags = launch::parse();
     let root = workspace();
     let sample = root.join("data/flights/flights-2013-01.csv");

@@ -28,6 +28,8 @@ fn words(line: Line, out: &mut Vec<String>) {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "object-stores")]
+    strandline::store_object::register();
     let flags: Flags = launch::parse();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     let root = root.expect("the example is two folders below its workspace");

@@ -26,6 +26,7 @@ fn reach(package: &str) -> Option<Reach> {
             "strandline-state",
         ]),
         "strandline-connectors" => Reach::Only(&["strandline-runtime"]),
+        "strandline-store-object" => Reach::Only(&["strandline-snapshot"]),
         "strandline" => Reach::Only(&[
             "strandline-barrier",
             "strandline-connectors",
@@ -33,6 +34,7 @@ fn reach(package: &str) -> Option<Reach> {
             "strandline-runtime",
             "strandline-snapshot",
             "strandline-state",
+            "strandline-store-object",
         ]),
         "strandline-cli" => Reach::Only(&["strandline"]),
         "strandline-benches" | "strandline-tests" => Reach::Any,
@@ -132,6 +134,7 @@ mod tests {
             ("strandline-runtime", "crates/runtime"),
             ("strandline-snapshot", "crates/snapshot"),
             ("strandline-state", "crates/state"),
+            ("strandline-store-object", "crates/store-object"),
             ("strandline-tests", "tests"),
             ("xtask", "xtask"),
         ]
@@ -167,6 +170,8 @@ mod tests {
              strandline-runtime dependencies strandline-state\n\
              strandline-connectors dependencies strandline-runtime\n\
              strandline dependencies strandline-connectors\n\
+             strandline dependencies strandline-store-object\n\
+             strandline-store-object dependencies strandline-snapshot\n\
              strandline dev-dependencies strandline-state\n\
              strandline-cli dependencies strandline\n\
              strandline-tests dependencies strandline\n\
@@ -205,6 +210,11 @@ mod tests {
         check_edges(
             "strandline-cli dependencies strandline-runtime",
             &["crates/cli/Cargo.toml:1: strandline-cli must not name strandline-runtime"],
+        );
+        check_edges(
+            "strandline-store-object dependencies strandline-runtime",
+            &["crates/store-object/Cargo.toml:1: \
+               strandline-store-object must not name strandline-runtime"],
         );
         check_edges(
             "xtask dependencies strandline",

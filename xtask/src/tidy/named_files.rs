@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{File, Problem};
 
 /// Folders of the root in which a path in backquotes is looked up.
-const FOLDERS: [&str; 6] = ["benches/", "crates/", "data/", "docs/", "tests/", "xtask/"];
+const FOLDERS: [&str; 7] = ["benches/", "crates/", "data/", "docs/", "python/", "tests/", "xtask/"];
 
 pub(super) fn check(file: &File, paths: &BTreeSet<String>) -> Vec<Problem> {
     let lines = documentation(file);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use strandline_snapshot::{
-    Checkpoint, Claim, Contents, JobId, Owner, Published, Result, Snapshot, Store, Written,
+    Checkpoint, Claim, Contents, JobId, Nonce, Owner, Published, Result, Snapshot, Store, Written,
 };
 
 /// Section → key → value.
@@ -122,4 +122,13 @@ pub(crate) fn entries(count: u64, value_bytes: usize) -> BTreeMap<Vec<u8>, Vec<u
         (key, value)
     };
     (0..count).map(entry).collect()
+}
+
+/// The seed of a random test: printed, and taken from `STRANDLINE_SEED` if that is set.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var("STRANDLINE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let [a, b, c, d, e, f, g, h, ..] = Nonce::random().0;
+    let seed = given.unwrap_or_else(|| u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    eprintln!("STRANDLINE_SEED={seed}");
+    seed
 }

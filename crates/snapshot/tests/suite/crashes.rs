@@ -243,3 +243,94 @@ fn an_id_belongs_to_one_name() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("`test`"), "{error}");
 }
+
+/// A store that forgets to answer: the manifest's create fails, and is done after all, now or later.
+#[derive(Debug)]
+struct Silent {
+    store: Arc<dyn Store>,
+    /// The bytes arrive at once, or only when somebody looks again.
+    late: bool,
+    on_its_way: parking_lot::Mutex<Option<(String, Vec<u8>)>>,
+}
+
+impl Silent {
+    /// What was on its way arrives, if its name is still free.
+    fn arrive(&self) {
+        if let Some((path, bytes)) = self.on_its_way.lock().take() {
+            self.store.create(&path, &bytes).ok();
+        }
+    }
+}
+
+impl Store for Silent {
+    fn create(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        if !path.ends_with("chk-2/_metadata") || self.on_its_way.lock().is_some() {
+            return self.store.create(path, bytes);
+        }
+        *self.on_its_way.lock() = Some((path.to_owned(), bytes.to_vec()));
+        if !self.late {
+            self.arrive();
+        }
+        Err(Error::new(ErrorKind::Io, "no answer"))
+    }
+
+    fn put(&self, path: &str) -> Result<Box<dyn Upload>> {
+        self.store.put(path)
+    }
+
+    fn read(&self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.store.read(path, offset, len)
+    }
+
+    fn size(&self, path: &str) -> Result<u64> {
+        self.store.size(path)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        self.store.list(prefix)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        self.store.delete(path)
+    }
+
+    fn location(&self) -> String {
+        self.store.location()
+    }
+}
+
+#[test]
+fn a_manifest_whose_answer_was_lost_is_published() {
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let silent = Silent { store: inner, late: false, on_its_way: parking_lot::Mutex::default() };
+    let store: Arc<dyn Store> = Arc::new(silent);
+    let owner = claim(&store, false).expect("nobody else has it");
+    publish(&owner, 1, &model(1)).expect("it can be published");
+    publish(&owner, 2, &model(2)).expect("it was, though nobody answered");
+    assert_eq!(read(&store, 2).expect("it is whole"), model(2));
+}
+
+#[test]
+fn a_manifest_that_comes_too_late_comes_to_nothing() {
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let silent =
+        Silent { store: inner, late: true, on_its_way: parking_lot::Mutex::default() };
+    let silent = Arc::new(silent);
+    let store: Arc<dyn Store> = Arc::<Silent>::clone(&silent);
+    let owner = claim(&store, false).expect("nobody else has it");
+    publish(&owner, 1, &model(1)).expect("it can be published");
+    let error = publish(&owner, 2, &model(2)).expect_err("nobody answered");
+    assert_eq!(error.kind(), ErrorKind::Io, "it is certain that there is none: {error}");
+    owner.abandon(2).expect("it can be given up");
+    silent.arrive();
+    let numbers = || -> Vec<u64> {
+        let listed = history(&store, job()).expect("it can be listed");
+        listed.iter().map(|listed| listed.checkpoint).collect()
+    };
+    assert_eq!(numbers(), [1]);
+    publish(&owner, 3, &model(3)).expect("the job goes on");
+    owner.retain(1, 0).expect("it can be deleted");
+    assert_eq!(numbers(), [3]);
+    let left = store.list(&format!("{}/chk-2/", job())).expect("it can be listed");
+    assert_eq!(left, [], "what kept the name goes with the next retention");
+}

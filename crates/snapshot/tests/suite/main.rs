@@ -6,4 +6,8 @@ mod crashes;
 mod damage;
 mod flaky;
 mod histories;
+mod leaks;
 mod limits;
+mod merging;
+mod owners;
+mod repair;

@@ -1,0 +1,1 @@
+"""Tests of the reader, against a writer that shares no code with it."""
