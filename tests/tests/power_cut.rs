@@ -182,7 +182,8 @@ fn content(store: &Arc<dyn Store>, job: JobId, number: u64) -> (u64, u64) {
 }
 
 fn goes_on(store: &Arc<dyn Store>, job: JobId, numbers: &[u64]) {
-    let owner = Owner::claim(Arc::clone(store), Claim::new("power-cut")).expect("its owner is dead");
+    let owner =
+        Owner::claim(Arc::clone(store), Claim::new("power-cut")).expect("its owner is dead");
     let next = owner.first_checkpoint();
     assert!(numbers.iter().all(|number| *number < next), "{next} after {numbers:?}");
     owner.begin(next, owner.newest()).expect("a new number");

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use strandline::snapshot::{
-    Claim, Compression, Contents, Error, ErrorKind, JobId, LocalStore, MemoryStore, Owner, Result, Snapshot,
-    Store, Written,
+    Claim, Compression, Contents, Error, ErrorKind, JobId, LocalStore, MemoryStore, Owner, Result,
+    Snapshot, Store, Written,
 };
 use strandline_benches::{Stopwatch, below, cpu_seconds, mixed, percentile};
 
@@ -195,15 +195,11 @@ impl Table {
     }
 
     fn push(&self, written: &mut strandline::snapshot::RunWriter<'_>, all: bool) -> Result<()> {
-        let mut key = [0; KEY_BYTES];
         for (index, hash) in self.hashes.iter().enumerate() {
             if !all && !self.changed.get(index).copied().unwrap_or(false) {
                 continue;
             }
-            let (head, tail) = key.split_at_mut(8);
-            #[expect(clippy::big_endian_bytes, reason = "keys sort by their hash")]
-            head.copy_from_slice(&hash.to_be_bytes());
-            tail.copy_from_slice(&(index as u64).to_le_bytes());
+            let key = encode_key(*hash, index as u64);
             let start = index * self.value_bytes;
             let value = self.values.get(start..start + self.value_bytes).unwrap_or_default();
             written.push(&key, value)?;
@@ -464,11 +460,18 @@ impl<'a> Bench<'a> {
     }
 }
 
-#[expect(clippy::big_endian_bytes, reason = "keys sort by their hash")]
-fn key(table: &Table, index: u64) -> Vec<u8> {
+fn key(table: &Table, index: u64) -> [u8; KEY_BYTES] {
     let at = usize::try_from(index).unwrap_or(usize::MAX);
-    let hash = table.hashes.get(at).copied().unwrap_or_default();
-    [hash.to_be_bytes(), index.to_le_bytes()].concat()
+    encode_key(table.hashes.get(at).copied().unwrap_or_default(), index)
+}
+
+#[expect(clippy::big_endian_bytes, reason = "keys sort by their hash")]
+fn encode_key(hash: u64, index: u64) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    let (head, tail) = key.split_at_mut(8);
+    head.copy_from_slice(&hash.to_be_bytes());
+    tail.copy_from_slice(&index.to_le_bytes());
+    key
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures")]

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::SubscriberExt;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use strandline_barrier::Alignment;
 use strandline_snapshot::{Compression, JobId};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::units::{bytes, count, millis, parse_duration};
 use crate::{

@@ -33,7 +33,9 @@ use crate::plan::{Planned, PlannedSeat, Planner};
 use crate::progress::ProgressNote;
 use crate::sink::{Committable, SinkOwner};
 use crate::task::TaskCounters;
-use crate::threads::{Drive, StorageThreads, Ticker, pause, start_master, start_task, start_ticker};
+use crate::threads::{
+    Drive, StorageThreads, Ticker, pause, start_master, start_task, start_ticker,
+};
 use crate::{Error, ErrorKind, Result};
 
 /// Tasks are not restarted within a process: there is one attempt.
@@ -82,7 +84,9 @@ pub(crate) fn start(
     match &base {
         // The run that finished may have died before its sinks had committed: now they have.
         Some(base) if base.metadata.finished => Ok(finished(id, base)),
-        _ => launch(Start { name, id, config, store, graph, counts, owner, sink_owner, base, clock }),
+        _ => {
+            launch(Start { name, id, config, store, graph, counts, owner, sink_owner, base, clock })
+        }
     }
 }
 
@@ -304,11 +308,14 @@ fn claim(
 }
 
 /// Where storage has no locks, a dead owner's lease must run out first.
-fn wait_for_claim(mut claimant: Claimant, clock: SystemClock) -> strandline_snapshot::Result<Owner> {
+fn wait_for_claim(
+    mut claimant: Claimant,
+    clock: SystemClock,
+) -> strandline_snapshot::Result<Owner> {
     let mut told = false;
     loop {
         match claimant.attempt(millis(clock.monotonic()))? {
-            ClaimAttempt::Claimed(owner) => return Ok(owner),
+            ClaimAttempt::Claimed(owner) => return Ok(*owner),
             ClaimAttempt::Wait(wait_ms) => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::info!(

@@ -64,7 +64,8 @@ impl State {
     fn shrink_to(&mut self, limit_bytes: usize) {
         while self.bytes > limit_bytes {
             let Some(name) = self.clock.pop_front() else { return };
-            let spared = self.chunks.get_mut(&name).is_some_and(|slot| std::mem::take(&mut slot.used));
+            let spared =
+                self.chunks.get_mut(&name).is_some_and(|slot| std::mem::take(&mut slot.used));
             if spared {
                 self.clock.push_back(name);
             } else if let Some(slot) = self.chunks.remove(&name) {

@@ -29,7 +29,7 @@ pub(crate) const MAX_BYTES: usize = 256 * 1024;
 pub(crate) const MIN_RUN_BYTES: u64 = 16 << 20;
 
 /// A run ends no later than at the first cut from here on.
-pub(crate) const MAX_RUN_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_RUN_BYTES: u64 = 32 << 20;
 
 /// At one cut in so many a run of the least size ends: 256 chunks of 64 KiB are 16 MiB.
 const RUN_ODDS: u64 = 256;

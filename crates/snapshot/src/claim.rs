@@ -80,7 +80,7 @@ pub struct Claimant {
 #[derive(Debug)]
 pub enum Attempt {
     /// The job is claimed.
-    Claimed(Owner),
+    Claimed(Box<Owner>),
     /// The last owner may be alive: try again after so many milliseconds.
     Wait(u64),
 }
@@ -112,7 +112,7 @@ impl Claimant {
                 return Ok(Attempt::Wait(wait_ms));
             }
         }
-        claim(Arc::clone(&self.store), self.claim.clone(), lock).map(Attempt::Claimed)
+        claim(Arc::clone(&self.store), self.claim.clone(), lock).map(Box::new).map(Attempt::Claimed)
     }
 
     /// How long the last owner must still be watched.
@@ -140,10 +140,10 @@ impl Owner {
     pub fn claim(store: Arc<dyn Store>, claim: Claim) -> Result<Self> {
         let mut claimant = Claimant::new(store, claim);
         match claimant.attempt(0)? {
-            Attempt::Claimed(owner) => Ok(owner),
+            Attempt::Claimed(owner) => Ok(*owner),
             Attempt::Wait(wait_ms) => {
                 let lease = Lease::newest(&claimant.store, claimant.claim.job)?;
-                let holder = lease.map_or("somebody".to_owned(), |lease| lease.describe());
+                let holder = lease.map_or_else(|| "somebody".to_owned(), |lease| lease.describe());
                 let text = format!(
                     "the job may still be run by {holder}: if it is dead, that is certain in \
                      {wait_ms} ms"
@@ -283,7 +283,7 @@ fn held(store: &Arc<dyn Store>, job: JobId, error: Error) -> Error {
         return error;
     }
     let lease = Lease::newest(store, job).ok().flatten();
-    let holder = lease.map_or("somebody".to_owned(), |lease| lease.describe());
+    let holder = lease.map_or_else(|| "somebody".to_owned(), |lease| lease.describe());
     let text = format!("the job is being run by {holder}: stop that first");
     Error::new(ErrorKind::Held, text).because(error)
 }

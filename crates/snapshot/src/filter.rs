@@ -3,8 +3,8 @@
 //!
 //! 10 bits for each key and 6 probes: about one absent key in 80 looks as if it were there.
 
-use crate::chunk::mixed;
 use crate::bytes::Cursor;
+use crate::chunk::mixed;
 
 const BITS_PER_KEY: usize = 10;
 const BLOCK_BYTES: usize = 64;

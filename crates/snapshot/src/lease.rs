@@ -41,7 +41,8 @@ impl Lease {
         // One that has just been replaced is gone: its successor is there.
         for _ in 0..100 {
             let objects = store.list(&names::leases(job))?;
-            let Some(newest) = objects.iter().filter_map(|o| names::lease_order(&o.path)).max() else {
+            let Some(newest) = objects.iter().filter_map(|o| names::lease_order(&o.path)).max()
+            else {
                 return Ok(None);
             };
             match read_framed(MAGIC, store, &names::lease(job, newest.0, newest.1)) {

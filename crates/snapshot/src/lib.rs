@@ -128,6 +128,6 @@ pub use pin::Pin;
 pub use ranges::KeyRange;
 pub use savepoint::{SaveOptions, Saved, savepoint_name};
 pub use snapshot::{Snapshot, VisitEntry};
-pub use store::{LocalStore, Lock, MemoryStore, Object, Store, Upload, open_store};
+pub use store::{LocalStore, Lock, Mapped, MemoryStore, Object, Store, Upload, open_store};
 pub use usage::{Usage, usage};
 pub use verify::{Lost, Problem, Progress, Report, verify};

@@ -42,10 +42,10 @@ impl Base {
     pub(crate) fn read(snapshot: &Snapshot) -> Result<Self> {
         let mut sections = BTreeMap::new();
         for section in snapshot.all_sections() {
-            let live = |run: &Arc<OpenRun>| {
-                Ok(LiveRun { run: run.run.clone(), index: run.index()? })
-            };
-            let runs: Result<Vec<LiveRun>> = snapshot.runs(&section.name).iter().map(live).collect();
+            let live =
+                |run: &Arc<OpenRun>| Ok(LiveRun { run: run.run.clone(), index: run.index()? });
+            let runs: Result<Vec<LiveRun>> =
+                snapshot.runs(&section.name).iter().map(live).collect();
             sections.insert(section.name.clone(), runs?);
         }
         Ok(Self::new(snapshot.manifest().checkpoint, sections))
@@ -55,12 +55,11 @@ impl Base {
     pub(crate) fn live_bytes(&self) -> BTreeMap<Arc<str>, u64> {
         let mut live: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
-        for run in self.sections.values().flat_map(|section| &section.runs) {
-            for (pack, offset, bytes) in run.pieces() {
-                if seen.insert((Arc::clone(&pack), offset)) {
-                    *live.entry(pack).or_default() += bytes;
-                }
-            }
+        let runs = self.sections.values().flat_map(|section| &section.runs);
+        let pieces = runs.flat_map(LiveRun::pieces);
+        for (pack, offset, bytes) in pieces {
+            let is_new = seen.insert((Arc::clone(&pack), offset));
+            *live.entry(pack).or_default() += if is_new { bytes } else { 0 };
         }
         live
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{Blob, Hash};
-use crate::nonce::Nonce;
 use crate::job::JobId;
+use crate::nonce::Nonce;
 use crate::ranges::{KeyRange, are_well_formed};
 use crate::store::Store;
 use crate::{Error, ErrorKind, Result};

@@ -27,8 +27,7 @@ pub(crate) fn merge(
     let Some(section) = base.sections.get(&task.section) else {
         return Ok(());
     };
-    let runs: Vec<&LiveRun> =
-        task.runs.iter().filter_map(|run| section.runs.get(*run)).collect();
+    let runs: Vec<&LiveRun> = task.runs.iter().filter_map(|run| section.runs.get(*run)).collect();
     let inputs: Vec<LiveRun> = runs.iter().map(|live| (*live).clone()).collect();
     let metadata = runs.last().map_or_else(Vec::new, |live| live.run.metadata().to_vec());
     let known = Arc::new(known(&inputs, dying));

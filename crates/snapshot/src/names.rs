@@ -12,8 +12,8 @@
 //! <root>/savepoint-<6 hex digits>-<12 hex digits>/       a savepoint: manifest and packs
 //! ```
 
-use crate::nonce::Nonce;
 use crate::job::JobId;
+use crate::nonce::Nonce;
 use crate::{Error, Result};
 
 /// The manifest's name in its folder.

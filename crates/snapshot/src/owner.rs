@@ -206,6 +206,7 @@ impl Owner {
                 store: Arc::clone(&self.store),
                 folder: names::packs(self.job),
                 manifest: names::manifest(self.job, base.checkpoint),
+                maps: None,
             }),
             job: self.job,
             number: checkpoint,

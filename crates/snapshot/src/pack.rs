@@ -504,8 +504,7 @@ impl<'a> RunWriter<'a> {
         };
         let range = KeyRange::spanning(&first.first_key, &self.last);
         if run.index.chunks.len() > 1 {
-            let (hash, place) =
-                self.pack.place_other(&filter::encode(&run.prints), &self.known)?;
+            let (hash, place) = self.pack.place_other(&filter::encode(&run.prints), &self.known)?;
             let pack = run.index.pack_number(&place.pack);
             let bytes = place.stored_bytes;
             run.index.filter = Some(FilterRef { pack, offset: place.offset, bytes, hash });

@@ -4,11 +4,25 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Some bytes of a shared buffer. Cloning counts.
-#[derive(Clone, Default)]
+use crate::store::Mapped;
+
+/// Some bytes of a shared buffer or of a mapped file. Cloning counts.
+#[derive(Clone)]
 pub(crate) struct Plain {
-    buffer: Arc<Vec<u8>>,
+    buffer: Buffer,
     range: Range<usize>,
+}
+
+#[derive(Clone)]
+enum Buffer {
+    Owned(Arc<Vec<u8>>),
+    Mapped(Mapped),
+}
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
 }
 
 impl Plain {
@@ -16,14 +30,21 @@ impl Plain {
     pub(crate) fn slice(&self, range: Range<usize>) -> Self {
         let start = self.range.start.saturating_add(range.start).min(self.range.end);
         let end = self.range.start.saturating_add(range.end).min(self.range.end).max(start);
-        Self { buffer: Arc::clone(&self.buffer), range: start..end }
+        Self { buffer: self.buffer.clone(), range: start..end }
     }
 }
 
 impl From<Vec<u8>> for Plain {
     fn from(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
-        Self { buffer: Arc::new(bytes), range }
+        Self { buffer: Buffer::Owned(Arc::new(bytes)), range }
+    }
+}
+
+impl From<Mapped> for Plain {
+    fn from(mapped: Mapped) -> Self {
+        let range = 0..mapped.len();
+        Self { buffer: Buffer::Mapped(mapped), range }
     }
 }
 
@@ -32,7 +53,11 @@ impl Deref for Plain {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.buffer.get(self.range.clone()).unwrap_or_default()
+        let bytes: &[u8] = match &self.buffer {
+            Buffer::Owned(bytes) => bytes,
+            Buffer::Mapped(mapped) => mapped,
+        };
+        bytes.get(self.range.clone()).unwrap_or_default()
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! # How it works
 //!
-//! A section is parted into *segments*, at the keys where its bases begin (a base run has 16 to 64
+//! A section is parted into *segments*, at the keys where its bases begin (a base run has 16 to 32
 //! MiB). Over the base of a segment lies a stack of runs, and each checkpoint adds one. At most
 //! [`MAX_DELTAS`] = 11 of them and the base are there at any key.
 //!
@@ -31,7 +31,7 @@
 //! - read at any key: 12 runs.
 //! - space: the base, and changes of 5/4 of it: 2.25 B count at most. What lies in packs is at most
 //!   [`STORED`] = 5/2 times what counts, by copying out of the deadest packs: 5.6 B in the worst case.
-//! - one checkpoint: D for the changes and [`BUDGET`] = 4.6 D for all else, or 64 MiB where that is
+//! - one checkpoint: D for the changes and [`BUDGET`] = 4.6 D for all else, or 48 MiB where that is
 //!   more. A stack that is full is merged in any case.
 //!
 //! So that segments don't all come to be merged and rewritten at the same time, each base
@@ -60,7 +60,7 @@ const OVERDUE: f64 = 1.5;
 const BUDGET: f64 = 4.6;
 
 /// What may be written besides them in any case.
-const LEAST_BUDGET_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+const LEAST_BUDGET_BYTES: f64 = 48.0 * 1024.0 * 1024.0;
 
 /// Smaller bases count as if they had so many bytes.
 const LEAST_BASE_BYTES: f64 = 1024.0 * 1024.0;
@@ -68,7 +68,7 @@ const LEAST_BASE_BYTES: f64 = 1024.0 * 1024.0;
 /// Merges of neighbours that cost less together are one.
 const LEAST_MERGE_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 
-/// Where a checkpoint adds less than this to a segment, segments are merged together.
+/// Where a checkpoint adds less than this to the mean segment, segments are merged together.
 const LEAST_SPREAD_BYTES: f64 = 128.0 * 1024.0;
 
 /// Changes that a phase stands for at most: those of the scheme's second depth.
@@ -147,8 +147,15 @@ fn of_section(name: &str, runs: &[LiveRun]) -> Vec<Task> {
     if runs.iter().all(|live| live.run.is_base()) {
         return Vec::new();
     }
-    let tasks = segments(runs).into_iter().filter_map(|segment| segment.task(name));
-    tasks.collect()
+    let segments = segments(runs);
+    // The average of a whole checkpoint: that of a single segment is a matter of a chunk or two.
+    let newest = runs.iter().rev().find(|live| live.run.merged == 1);
+    let of_newest = newest.map_or(0.0, |newest| {
+        let made = |live: &&LiveRun| live.run.merged == 1 && live.run.pack == newest.run.pack;
+        runs.iter().filter(made).map(|live| as_f64(live.run.full_bytes)).sum()
+    });
+    let spread = of_newest / as_f64(segments.len() as u64) >= LEAST_SPREAD_BYTES;
+    segments.into_iter().filter_map(|segment| segment.task(name, spread)).collect()
 }
 
 /// The parts of a section, with what every run has in them.
@@ -232,7 +239,8 @@ impl Segment {
         self.stack.push(layer);
     }
 
-    fn task(self, section: &str) -> Option<Task> {
+    /// `spread`: segments are merged at different times.
+    fn task(self, section: &str, spread: bool) -> Option<Task> {
         let bytes: f64 = self.stack.iter().map(|layer| layer.bytes).sum();
         let tombstones: f64 = self.stack.iter().map(|layer| layer.tombstones).sum();
         let base = self.base_bytes.max(LEAST_BASE_BYTES);
@@ -242,9 +250,9 @@ impl Segment {
         let urgency = outgrown.max(deleted);
         if urgency >= 1.0 && !self.stack.is_empty() {
             // What is merged if it comes to that: the segment must not wait for its turn.
-            let merge = if is_due { self.merge(section) } else { None };
+            let merge = if is_due { self.merge(section, spread) } else { None };
             // Changes are taken for new values of old keys.
-            let cost = self.base_bytes.max(bytes);
+            let cost = self.base_bytes.max(bytes / OUTGROWN);
             let base = Task {
                 section: section.to_owned(),
                 range: self.range,
@@ -256,12 +264,12 @@ impl Segment {
             };
             return merge.filter(|merge| merge.cost < base.cost).or(Some(Task { is_due, ..base }));
         }
-        self.merge(section)
+        self.merge(section, spread)
     }
 
     /// The newest runs that the scheme wants to be one.
-    fn merge(&self, section: &str) -> Option<Task> {
-        let count = self.to_merge();
+    fn merge(&self, section: &str, spread: bool) -> Option<Task> {
+        let count = self.to_merge(spread);
         let newest = self.stack.get(self.stack.len() - count..).unwrap_or_default();
         if newest.len() < 2 {
             return None;
@@ -279,10 +287,8 @@ impl Segment {
     }
 
     /// How many of the newest runs are not where the scheme wants runs to end.
-    fn to_merge(&self) -> usize {
+    fn to_merge(&self, spread: bool) -> usize {
         let merged: u64 = self.stack.iter().map(|layer| layer.merged).sum();
-        let newest = self.stack.iter().rev().map(|layer| layer.bytes).find(|bytes| *bytes > 0.0);
-        let spread = newest.is_some_and(|bytes| bytes >= LEAST_SPREAD_BYTES);
         let phase = if spread { self.phase_changes() } else { 0 };
         let ends = group_ends(merged + phase + 1);
         let mut end = phase;
@@ -435,24 +441,26 @@ mod tests {
         }
     }
 
+    /// First change and end of each group.
+    fn groups(changes: u64) -> Vec<(u64, u64)> {
+        let ends = group_ends(changes);
+        let firsts = std::iter::once(0).chain(ends.iter().copied());
+        firsts.zip(ends.iter().copied()).collect()
+    }
+
     /// A change is written as often as it is in a run that is new: with its own at most d times.
     #[test]
     fn a_change_is_written_no_more_often_than_the_depth_allows() {
         for (changes, depth) in [(11, 1), (66, 2), (286, 3), (1001, 4)] {
             let mut written = vec![0; changes];
-            let mut before: Vec<u64> = Vec::new();
+            let mut before: Vec<(u64, u64)> = Vec::new();
             for now in 1..=changes as u64 {
-                let ends = group_ends(now);
-                let mut first = 0;
-                for end in ends.iter().copied() {
-                    let is_new = !(before.contains(&end) && (first == 0 || before.contains(&first)))
-                        || before.iter().any(|old| first < *old && *old < end);
-                    for change in (first..end).filter(|_| is_new) {
-                        written[usize::try_from(change).expect("small")] += 1;
-                    }
-                    first = end;
-                }
-                before = ends;
+                let groups = groups(now);
+                let new = groups.iter().filter(|group| !before.contains(group));
+                let changes = new.flat_map(|(first, end)| *first..*end);
+                let places = changes.map(|change| usize::try_from(change).expect("small"));
+                places.for_each(|change| written[change] += 1);
+                before = groups;
             }
             assert!(written.iter().all(|times| *times <= depth), "changes={changes}");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::live::Base;
 use crate::pack::{Change, Contents, LiveRun, Written, WrittenSection};
-use crate::ranges::without;
+use crate::ranges::{KeyRange, without};
 use crate::{Error, Result};
 
 /// A section in the making.
@@ -58,7 +58,8 @@ fn add(sections: &mut BTreeMap<String, Gathered>, section: WrittenSection) -> Re
     let gathered = sections.entry(section.name).or_default();
     let contents = *gathered.contents.get_or_insert(section.contents);
     if contents != section.contents {
-        let text = "a section was written as all that there is by one writer, and as changes by another";
+        let text =
+            "a section was written as all that there is by one writer, and as changes by another";
         return Err(Error::invalid(text));
     }
     gathered.added.extend(section.runs);
@@ -85,17 +86,13 @@ fn changed(base: &Base, name: &str, changes: Option<Vec<Change>>) -> Vec<LiveRun
                 }
             }
             Change::Replace { range, runs: replaced, by, .. } => {
-                for run in replaced {
-                    if let Some(live) = runs.get_mut(run) {
-                        live.run.ranges = without(&live.run.ranges, &range);
-                    }
-                }
+                let replaced = |(number, _): &(usize, &mut LiveRun)| replaced.contains(number);
+                let runs = runs.iter_mut().enumerate().filter(replaced);
+                hide(runs.map(|(_, live)| live), &range);
                 merged.extend(by);
             }
             Change::Rewrite { range, by, .. } => {
-                for live in runs.iter_mut().chain(&mut merged) {
-                    live.run.ranges = without(&live.run.ranges, &range);
-                }
+                hide(runs.iter_mut().chain(&mut merged), &range);
                 merged.extend(by);
             }
         }
@@ -103,6 +100,13 @@ fn changed(base: &Base, name: &str, changes: Option<Vec<Change>>) -> Vec<LiveRun
     runs.extend(merged);
     runs.retain(|live| !live.run.ranges.is_empty());
     runs
+}
+
+/// These runs do not speak for this range any more.
+fn hide<'a>(runs: impl Iterator<Item = &'a mut LiveRun>, range: &KeyRange) {
+    for live in runs {
+        live.run.ranges = without(&live.run.ranges, range);
+    }
 }
 
 impl Change {

@@ -96,8 +96,9 @@ mod tests {
     use super::*;
 
     fn range() -> impl Strategy<Value = KeyRange> {
-        (0_u8..30, prop::option::of(0_u8..30))
-            .prop_map(|(first, after)| KeyRange::new(&[first], after.map(|after| [after]).as_ref().map(|a| &a[..])))
+        (0_u8..30, prop::option::of(0_u8..30)).prop_map(|(first, after)| {
+            KeyRange::new(&[first], after.map(|after| [after]).as_ref().map(|a| &a[..]))
+        })
     }
 
     proptest! {

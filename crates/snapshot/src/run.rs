@@ -1,6 +1,9 @@
 //! Reading one run: its index, its filter, its chunks; every byte is hashed before it is believed.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::block;
 use crate::cache::ChunkCache;
@@ -11,7 +14,7 @@ use crate::index::{ChunkRef, RunIndex};
 use crate::manifest::RunRef;
 use crate::plain::Plain;
 use crate::ranges::KeyRange;
-use crate::store::Store;
+use crate::store::{Mapped, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// Chunks that lie side by side are read together up to this size.
@@ -28,6 +31,8 @@ pub(crate) struct Packs {
     pub(crate) folder: String,
     /// The manifest that names them: where it is gone, a missing pack is no damage.
     pub(crate) manifest: String,
+    /// Packs that have been mapped, if they are to be; `None` for one that can't be.
+    pub(crate) maps: Option<Mutex<BTreeMap<String, Option<Mapped>>>>,
 }
 
 impl Packs {
@@ -48,6 +53,33 @@ impl Packs {
     pub(crate) fn read(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>> {
         let (path, _) = self.pack(name)?;
         self.store.read(&path, offset, len).map_err(|error| self.explained(error))
+    }
+
+    /// The same without a copy where packs are mapped.
+    fn piece(&self, name: &str, offset: u64, len: usize) -> Result<Plain> {
+        let Some(mapped) = self.mapped(name)? else {
+            return self.read(name, offset, len).map(Plain::from);
+        };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(len);
+        if end > mapped.len() {
+            let what = format!("it has {} bytes, and {end} were expected", mapped.len());
+            return Err(self.damaged(name, &what));
+        }
+        Ok(Plain::from(mapped).slice(start..end))
+    }
+
+    fn mapped(&self, name: &str) -> Result<Option<Mapped>> {
+        let Some(maps) = &self.maps else {
+            return Ok(None);
+        };
+        if let Some(mapped) = maps.lock().get(name) {
+            return Ok(mapped.clone());
+        }
+        let (path, _) = self.pack(name)?;
+        let mapped = self.store.map(&path).map_err(|error| self.explained(error))?;
+        maps.lock().insert(name.to_owned(), mapped.clone());
+        Ok(mapped)
     }
 
     fn explained(&self, error: Error) -> Error {
@@ -72,7 +104,7 @@ impl Packs {
     }
 
     pub(crate) fn index(&self, run: &RunRef) -> Result<RunIndex> {
-        let bytes = self.read(&run.pack, run.index_offset, run.index_bytes as usize)?;
+        let bytes = self.piece(&run.pack, run.index_offset, run.index_bytes as usize)?;
         if Hash::of(&bytes) != run.index_hash {
             return Err(self.damaged(&run.pack, "the index of a run does not fit its hash"));
         }
@@ -99,8 +131,8 @@ impl Packs {
     /// The plain bytes of a chunk.
     pub(crate) fn chunk(&self, index: &RunIndex, chunk: &ChunkRef) -> Result<Plain> {
         let pack = index.pack(chunk.pack);
-        let stored = self.read(pack, chunk.offset, chunk.stored_bytes as usize)?;
-        self.verified(pack, &Plain::from(stored), chunk)
+        let stored = self.piece(pack, chunk.offset, chunk.stored_bytes as usize)?;
+        self.verified(pack, &stored, chunk)
     }
 
     fn verified(&self, pack: &str, stored: &Plain, chunk: &ChunkRef) -> Result<Plain> {
@@ -304,8 +336,8 @@ impl RunCursor {
             end = chunk_end;
         }
         let len = usize::try_from(end - first.offset).unwrap_or(usize::MAX);
-        let stored = self.packs.read(self.index.pack(first.pack), first.offset, len)?;
-        Ok(Span { stored: Plain::from(stored), pack: first.pack, offset: first.offset })
+        let stored = self.packs.piece(self.index.pack(first.pack), first.offset, len)?;
+        Ok(Span { stored, pack: first.pack, offset: first.offset })
     }
 }
 

@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::cache::ChunkCache;
 use crate::chunk::Value;
 use crate::filter;
@@ -62,14 +64,34 @@ impl Snapshot {
     }
 
     fn new(store: &Arc<dyn Store>, folder: String, path: String, manifest: Manifest) -> Self {
-        let packs = Arc::new(Packs { store: Arc::clone(store), folder, manifest: path });
+        let store = Arc::clone(store);
+        Self::of_packs(Packs { store, folder, manifest: path, maps: None }, Arc::new(manifest))
+    }
+
+    /// The same, reading packs through memory maps where the store can: without copies. For files
+    /// that nobody else may cut short: one that is cut short in use ends the process (SIGBUS), where
+    /// otherwise there would be an error that names it.
+    #[must_use]
+    pub fn mapped(self) -> Self {
+        let Packs { store, folder, manifest, .. } = &*self.packs;
+        let packs = Packs {
+            store: Arc::clone(store),
+            folder: folder.clone(),
+            manifest: manifest.clone(),
+            maps: Some(Mutex::default()),
+        };
+        Self { cache: self.cache, ..Self::of_packs(packs, self.manifest) }
+    }
+
+    fn of_packs(packs: Packs, manifest: Arc<Manifest>) -> Self {
+        let packs = Arc::new(packs);
         let open = |section: &Section| {
             let runs = section.runs.iter();
             runs.map(|run| Arc::new(OpenRun::new(Arc::clone(&packs), run.clone()))).collect()
         };
         let runs = Arc::new(manifest.sections.iter().map(open).collect());
         let cache = Arc::new(ChunkCache::new(CACHE_BYTES));
-        Self { packs, manifest: Arc::new(manifest), runs, cache }
+        Self { packs, manifest, runs, cache }
     }
 
     /// The same with room for this many bytes of verified chunks, for [`get`](Self::get).

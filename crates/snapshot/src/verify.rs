@@ -81,11 +81,11 @@ impl Snapshot {
             heads: BTreeSet::new(),
             report: Report::default(),
         };
-        for section in self.all_sections() {
-            for run in self.runs(&section.name) {
-                if verifier.run(&section.name, run)?.is_break() {
-                    return Ok(verifier.report);
-                }
+        let sections = self.all_sections().iter();
+        let runs = sections.flat_map(|of| self.runs(&of.name).iter().map(|run| (&of.name, run)));
+        for (section, run) in runs {
+            if verifier.run(section, run)?.is_break() {
+                return Ok(verifier.report);
             }
         }
         let mut report = verifier.report;
@@ -135,27 +135,36 @@ impl Verifier<'_, '_> {
         self.filter(&index)?;
         let live = LiveRun { run: run.run.clone(), index: Arc::clone(&index) };
         for number in live.chunk_numbers() {
-            let Some(chunk) = index.chunks.get(number) else { continue };
-            let pack = index.pack(chunk.pack);
-            self.head(pack)?;
-            if !self.seen.insert((pack.to_owned(), chunk.offset)) {
-                continue;
-            }
-            match self.packs.chunk(&index, chunk) {
-                Ok(plain) => {
-                    self.report.chunks += 1;
-                    self.report.bytes += plain.len() as u64;
-                    if (self.progress)(plain.len() as u64).is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
-                Err(error) => {
-                    let ranges = ranges_of(&live, number, chunk);
-                    self.problem(pack, error, lost(ranges, Some(chunk.hash)))?;
-                }
+            if self.chunk(section, &live, number)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// One chunk, unless it has been read already.
+    fn chunk(&mut self, section: &str, live: &LiveRun, number: usize) -> Result<ControlFlow<()>> {
+        let Some(chunk) = live.index.chunks.get(number) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let pack = live.index.pack(chunk.pack);
+        self.head(pack)?;
+        if !self.seen.insert((pack.to_owned(), chunk.offset)) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        match self.packs.chunk(&live.index, chunk) {
+            Ok(plain) => {
+                self.report.chunks += 1;
+                self.report.bytes += plain.len() as u64;
+                Ok((self.progress)(plain.len() as u64))
+            }
+            Err(error) => {
+                let (section, ranges) = (section.to_owned(), ranges_of(live, number, chunk));
+                let lost = Lost { section, ranges, chunk: Some(chunk.hash) };
+                self.problem(pack, error, Some(lost))?;
+                Ok(ControlFlow::Continue(()))
+            }
+        }
     }
 
     fn filter(&mut self, index: &RunIndex) -> Result<()> {
@@ -196,7 +205,8 @@ fn check_header(header: &[u8], object: &str) -> Result<()> {
         _ if header == PACK_HEADER => Ok(()),
         [low, high] if magic == &PACK_HEADER[..4] && (*low, *high) > (1, 0) => {
             let version = u16::from_le_bytes([*low, *high]);
-            let text = format!("{object} needs version {version} of the format; this build reads 1");
+            let text =
+                format!("{object} needs version {version} of the format; this build reads 1");
             Err(Error::new(ErrorKind::Unsupported, text))
         }
         _ => Err(Error::damaged(object, "it does not begin as a pack does")),

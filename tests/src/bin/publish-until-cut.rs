@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use strandline::snapshot::{Checkpoint, Claim, Contents, LocalStore, Owner, Result, Store, Written};
+use strandline::snapshot::{
+    Checkpoint, Claim, Contents, LocalStore, Owner, Result, Store, Written,
+};
 
 /// The newest checkpoints that stay.
 const KEPT: u64 = 3;

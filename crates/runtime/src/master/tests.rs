@@ -19,7 +19,8 @@ impl Scene {
     fn new() -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let job = JobId::for_name("scene");
-        let owner = Owner::claim(Arc::clone(&store), Claim::new("scene")).expect("nobody else has it");
+        let owner =
+            Owner::claim(Arc::clone(&store), Claim::new("scene")).expect("nobody else has it");
         let (outbox, inbox) = unbounded();
         let (orders, commands) = unbounded();
         let desk =

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Model, claim, entries, gentle_claim, job, publish, read, write};
 use strandline_snapshot::{
-    Claim, Error, ErrorKind, LocalStore, MemoryStore, Object, Owner, Result, Store, Upload, history, verify,
+    Claim, Error, ErrorKind, LocalStore, MemoryStore, Object, Owner, Result, Store, Upload,
+    history, verify,
 };
 
 /// A store that fails for good at its n-th changing operation, done or not done.
@@ -313,8 +314,7 @@ fn a_manifest_whose_answer_was_lost_is_published() {
 #[test]
 fn a_manifest_that_comes_too_late_comes_to_nothing() {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let silent =
-        Silent { store: inner, late: true, on_its_way: parking_lot::Mutex::default() };
+    let silent = Silent { store: inner, late: true, on_its_way: parking_lot::Mutex::default() };
     let silent = Arc::new(silent);
     let store: Arc<dyn Store> = Arc::<Silent>::clone(&silent);
     let owner = claim(&store, false).expect("nobody else has it");

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::{
-    Model, claim, entries, gentle_claim, job, read, seed, write, write_changes,
-};
+use crate::common::{Model, claim, entries, gentle_claim, job, read, seed, write, write_changes};
 use strandline_snapshot::{Claim, MemoryStore, Owner, Pin, Snapshot, Store, history, verify};
 
 #[test]
@@ -97,9 +95,9 @@ fn what_a_reader_has_pinned_stays_until_it_lets_go() {
     drop(opened);
     assert_eq!(owner.retain(1, 500).expect("it can be deleted").packs, 1);
     // Who has no pin is told what has happened: nothing is damaged.
-    let error = unpinned.get("table", b"x").and(unpinned.visit("table", &mut |_, _| {
-        std::ops::ControlFlow::Continue(())
-    }));
+    let error = unpinned
+        .get("table", b"x")
+        .and(unpinned.visit("table", &mut |_, _| std::ops::ControlFlow::Continue(())));
     let kind = error.expect_err("its packs are gone").kind();
     assert_eq!(kind, strandline_snapshot::ErrorKind::Subsumed);
     assert_eq!(read(&store, 2).expect("it is whole"), second);

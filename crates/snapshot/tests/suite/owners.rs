@@ -19,7 +19,7 @@ fn memory() -> Arc<dyn Store> {
 
 fn claimed(attempt: Attempt) -> Owner {
     match attempt {
-        Attempt::Claimed(owner) => owner,
+        Attempt::Claimed(owner) => *owner,
         Attempt::Wait(ms) => panic!("it should be claimed, and has to wait {ms} ms"),
     }
 }
@@ -258,8 +258,7 @@ fn run(schedule: &[u64]) -> [u64; 2] {
         let (turns, store) = (Arc::clone(&turns), Arc::clone(&store));
         #[expect(clippy::disallowed_methods, reason = "two owners")]
         thread::spawn(move || {
-            let shared: Arc<dyn Store> =
-                Arc::new(Shared { store, turns: Arc::clone(&turns), who });
+            let shared: Arc<dyn Store> = Arc::new(Shared { store, turns: Arc::clone(&turns), who });
             let line = live(&shared, who);
             turns.end(who);
             line
