@@ -111,9 +111,15 @@ fn unpack_lz4(bytes: &[u8], plain_bytes: usize) -> Result<Vec<u8>, Flaw> {
     lz4_flex::block::decompress(bytes, plain_bytes).map_err(|_| FLAW)
 }
 
+/// No block of Zstandard has less than 4 bytes, or stands for more than 128 KiB.
+const ZSTD_RATIO: usize = 32 * 1024;
+
 fn unpack_zstd(bytes: &[u8], plain_bytes: usize) -> Result<Vec<u8>, Flaw> {
     const FLAW: Flaw = "a chunk can't be decompressed";
     // What the frame says of itself comes first: no memory is taken for what can't fit.
+    if plain_bytes / ZSTD_RATIO > bytes.len() {
+        return Err(FLAW);
+    }
     let bound = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
     if bound != Some(plain_bytes as u64) {
         return Err(FLAW);
@@ -150,6 +156,23 @@ mod tests {
         check(&[7; 100_000]);
         assert!(stored(Compression::Zstd, &[7; 100_000]).len() < 1000);
         assert!(stored(Compression::Lz4, &[7; 100_000]).len() < 1000);
+    }
+
+    /// A frame that says that it has 4 GiB, and has nothing.
+    #[test]
+    fn no_memory_is_taken_for_what_a_frame_only_claims() {
+        let claim: u32 = u32::MAX;
+        let frame = [&[ZSTD, 0x28, 0xB5, 0x2F, 0xFD, 0xA0][..], &claim.to_le_bytes()].concat();
+        let claimed = zstd::zstd_safe::get_frame_content_size(&frame[1..]);
+        assert_eq!(claimed.ok().flatten(), Some(u64::from(claim)));
+        let flaw = plain(&Plain::from(frame), claim as usize, &Hash::of(b"")).err();
+        assert_eq!(flaw, Some("a chunk can't be decompressed"));
+    }
+
+    /// The most that a frame can stand for is still read.
+    #[test]
+    fn zeros_come_back() {
+        check(&vec![0; 8 << 20]);
     }
 
     proptest! {

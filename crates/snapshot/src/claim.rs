@@ -160,7 +160,7 @@ fn claim(store: Arc<dyn Store>, claim: Claim, lock: Option<Box<dyn Lock>>) -> Re
     let record = JobRecord { job_id: job, name: claim.name, created_ms: claim.now_ms };
     record.create(&store)?;
     let fence = Fence {
-        token: Fence::newest_token(&store, job)? + 1,
+        token: next_token(&store, job)?,
         holder: claim.holder,
         host: claim.host,
         nonce: claim.nonce,
@@ -198,8 +198,8 @@ fn claim(store: Arc<dyn Store>, claim: Claim, lock: Option<Box<dyn Lock>>) -> Re
     remove_older_leases(&store, job, fence.token)?;
     accepted.create(&store, job)?;
     fence.check(&store, job)?;
-    let kept = counting.iter().map(|listed| (listed.checkpoint, keep(&store, job, listed)));
-    let kept = kept.collect();
+    let kept = counting.iter().map(|listed| Ok((listed.checkpoint, keep(&store, job, listed)?)));
+    let kept = kept.collect::<Result<_>>()?;
     let sizes = pack_sizes(&store, job)?;
     let opened = Opened { fence, accepted, lease, kept, sizes, lock };
     Ok(Owner::new(store, job, opened, counting.last().cloned(), claim.compression))
@@ -215,10 +215,14 @@ pub(crate) struct Opened {
     pub(crate) lock: Option<Box<dyn Lock>>,
 }
 
-fn keep(store: &Arc<dyn Store>, job: JobId, listed: &Listed) -> Kept {
+/// What is known of a checkpoint. Storage that fails is no damage: the next try may find it whole.
+fn keep(store: &Arc<dyn Store>, job: JobId, listed: &Listed) -> Result<Kept> {
     let opened = Snapshot::open(store, job, listed.checkpoint);
-    let base = opened.and_then(|snapshot| Base::read(&snapshot)).map(Arc::new);
-    Kept { damaged: base.is_err(), base: base.ok() }
+    match opened.and_then(|snapshot| Base::read(&snapshot)) {
+        Ok(base) => Ok(Kept { damaged: false, base: Some(Arc::new(base)) }),
+        Err(error) if error.kind() == ErrorKind::Io => Err(error),
+        Err(_) => Ok(Kept { damaged: true, base: None }),
+    }
 }
 
 fn pack_sizes(store: &Arc<dyn Store>, job: JobId) -> Result<BTreeMap<Arc<str>, u64>> {
@@ -228,6 +232,20 @@ fn pack_sizes(store: &Arc<dyn Store>, job: JobId) -> Result<BTreeMap<Arc<str>, u
         Some((name.into(), object.bytes))
     });
     Ok(sizes.collect())
+}
+
+/// One above every token of which there is a trace: where a fence is gone, what its owner has
+/// recorded still speaks of all lower tokens.
+fn next_token(store: &Arc<dyn Store>, job: JobId) -> Result<u64> {
+    let accepted = store.list(&names::all_accepted(job))?;
+    let leases = store.list(&names::leases(job))?;
+    let accepted = accepted.iter().filter_map(|object| names::token(&object.path));
+    let leases = leases.iter().filter_map(|object| names::lease_order(&object.path));
+    let seen = accepted.chain(leases.map(|(token, _)| token)).max().unwrap_or(0);
+    let seen = seen.max(Fence::newest_token(store, job)?);
+    seen.checked_add(1).ok_or_else(|| {
+        Error::invalid(format!("there is no fence token above {seen}, which is in use"))
+    })
 }
 
 /// One above every number under the job: manifests, void ones too, packs, what owners began with
