@@ -125,6 +125,7 @@ pub(crate) fn entries(count: u64, value_bytes: usize) -> BTreeMap<Vec<u8>, Vec<u
 }
 
 /// The seed of a random test: printed, and taken from `STRANDLINE_SEED` if that is set.
+#[expect(clippy::print_stderr, reason = "whoever sees it fail needs the seed")]
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("STRANDLINE_SEED").ok().and_then(|seed| seed.parse().ok());
     let [a, b, c, d, e, f, g, h, ..] = Nonce::random().0;

@@ -172,11 +172,7 @@ impl World {
             let snapshot = Snapshot::open(&self.store, job(), *number).expect("it is there");
             let snapshot = snapshot.mapped().with_cache_bytes(20_000);
             for section in (0..3).map(|section| format!("section-{section}")) {
-                let entries = model.get(&section);
-                for key in (0_u8..80).map(|key| blake3::hash(&[key]).as_bytes()[..9].to_vec()) {
-                    let value = snapshot.get(&section, &key).expect("it can be read");
-                    assert_eq!(value.as_ref(), entries.and_then(|of| of.get(&key)));
-                }
+                check_keys(&snapshot, &section, model);
             }
         }
     }
@@ -192,6 +188,15 @@ impl World {
         let there: BTreeSet<String> =
             there.into_iter().map(|object| object.path[prefix.len()..].to_owned()).collect();
         assert_eq!(there, named);
+    }
+}
+
+/// Each key that there ever was has its value, or none.
+fn check_keys(snapshot: &Snapshot, section: &str, model: &Model) {
+    let entries = model.get(section);
+    for key in (0_u8..80).map(|key| blake3::hash(&[key]).as_bytes()[..9].to_vec()) {
+        let value = snapshot.get(section, &key).expect("it can be read");
+        assert_eq!(value.as_ref(), entries.and_then(|of| of.get(&key)));
     }
 }
 

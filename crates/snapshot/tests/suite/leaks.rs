@@ -97,7 +97,7 @@ fn what_a_reader_has_pinned_stays_until_it_lets_go() {
     // Who has no pin is told what has happened: nothing is damaged.
     let error = unpinned
         .get("table", b"x")
-        .and(unpinned.visit("table", &mut |_, _| std::ops::ControlFlow::Continue(())));
+        .and_then(|_| unpinned.visit("table", &mut |_, _| std::ops::ControlFlow::Continue(())));
     let kind = error.expect_err("its packs are gone").kind();
     assert_eq!(kind, strandline_snapshot::ErrorKind::Subsumed);
     assert_eq!(read(&store, 2).expect("it is whole"), second);

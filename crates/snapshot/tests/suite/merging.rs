@@ -59,7 +59,7 @@ impl World {
         let snapshot = Snapshot::open(&self.store, job(), self.number).expect("it is there");
         let runs: Vec<_> =
             snapshot.manifest().sections.iter().flat_map(|section| &section.runs).collect();
-        let keys = self.model["table"].keys().step_by(97);
+        let keys = self.model.values().flat_map(|table| table.keys()).step_by(97);
         let speak = |key: &Vec<u8>| {
             runs.iter().filter(|run| run.ranges.iter().any(|range| range.holds(key))).count()
         };

@@ -7,6 +7,8 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
+use turns::Turns;
+
 use crate::common::{Model, entries, gentle_claim, job, publish, read, seed, write};
 use strandline_snapshot::{
     Attempt, Claim, Claimant, ErrorKind, MemoryStore, Object, Owner, Result, Store, Upload,
@@ -87,60 +89,65 @@ fn an_owner_that_was_overtaken_learns_of_it_and_can_do_no_harm() {
     assert_eq!(read(&store, 2).expect("it is whole"), model);
 }
 
-/// Lets one of two threads do one storage operation at a time, as a schedule says: for each turn,
-/// after how many operations the other one is on.
-struct Turns {
-    state: Mutex<TurnState>,
-    changed: Condvar,
-}
+#[expect(clippy::indexing_slicing, reason = "there are two")]
+mod turns {
+    use super::*;
 
-struct TurnState {
-    on: usize,
-    left: u64,
-    schedule: Vec<u64>,
-    ended: [bool; 2],
-    operations: [u64; 2],
-}
-
-impl Turns {
-    fn new(schedule: &[u64]) -> Arc<Self> {
-        let mut schedule: Vec<u64> = schedule.iter().rev().copied().collect();
-        let left = schedule.pop().unwrap_or(u64::MAX);
-        let (ended, operations) = ([false; 2], [0; 2]);
-        let state = TurnState { on: 0, left, schedule, ended, operations };
-        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
+    /// Lets one of two threads do one storage operation at a time, as a schedule says: for each turn,
+    /// after how many operations the other one is on.
+    pub(super) struct Turns {
+        pub(super) state: Mutex<TurnState>,
+        changed: Condvar,
     }
 
-    /// Waits for a turn and does the operation. The lock is held meanwhile: one at a time.
-    fn take<T>(&self, who: usize, operation: impl FnOnce() -> T) -> T {
-        let mut state = self.state.lock();
-        while state.on != who {
-            self.changed.wait(&mut state);
+    pub(super) struct TurnState {
+        on: usize,
+        left: u64,
+        schedule: Vec<u64>,
+        ended: [bool; 2],
+        pub(super) operations: [u64; 2],
+    }
+
+    impl Turns {
+        pub(super) fn new(schedule: &[u64]) -> Arc<Self> {
+            let mut schedule: Vec<u64> = schedule.iter().rev().copied().collect();
+            let left = schedule.pop().unwrap_or(u64::MAX);
+            let (ended, operations) = ([false; 2], [0; 2]);
+            let state = TurnState { on: 0, left, schedule, ended, operations };
+            Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
         }
-        let done = operation();
-        state.operations[who] += 1;
-        state.left = state.left.saturating_sub(1);
-        if state.left == 0 {
+
+        /// Waits for a turn and does the operation. The lock is held meanwhile: one at a time.
+        pub(super) fn take<T>(&self, who: usize, operation: impl FnOnce() -> T) -> T {
+            let mut state = self.state.lock();
+            while state.on != who {
+                self.changed.wait(&mut state);
+            }
+            let done = operation();
+            state.operations[who] += 1;
+            state.left = state.left.saturating_sub(1);
+            if state.left == 0 {
+                self.pass(&mut state);
+            }
+            done
+        }
+
+        fn pass(&self, state: &mut TurnState) {
+            if !state.ended[1 - state.on] {
+                state.on = 1 - state.on;
+            }
+            state.left = state.schedule.pop().unwrap_or(u64::MAX);
+            self.changed.notify_all();
+        }
+
+        pub(super) fn end(&self, who: usize) {
+            let mut state = self.state.lock();
+            while state.on != who {
+                self.changed.wait(&mut state);
+            }
+            state.ended[who] = true;
             self.pass(&mut state);
         }
-        done
-    }
-
-    fn pass(&self, state: &mut TurnState) {
-        if !state.ended[1 - state.on] {
-            state.on = 1 - state.on;
-        }
-        state.left = state.schedule.pop().unwrap_or(u64::MAX);
-        self.changed.notify_all();
-    }
-
-    fn end(&self, who: usize) {
-        let mut state = self.state.lock();
-        while state.on != who {
-            self.changed.wait(&mut state);
-        }
-        state.ended[who] = true;
-        self.pass(&mut state);
     }
 }
 

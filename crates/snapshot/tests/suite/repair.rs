@@ -25,7 +25,7 @@ impl Scene {
         let scene = Self { folder, store, owner, model };
         let mut bytes = fs::read(scene.pack()).expect("a pack");
         let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
+        *bytes.get_mut(middle).expect("it is long") ^= 1;
         fs::write(scene.pack(), bytes).expect("it can be written");
         scene
     }
