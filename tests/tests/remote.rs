@@ -64,7 +64,10 @@ impl Job {
         let mut parts = BTreeMap::new();
         let (mut killed, mut resumed) = (0, 0);
         for _ in 0..kills.count {
-            let run = self.program.start(&self.arguments(Some(kills.rate)));
+            // Whoever starts it knows that the process before is dead.
+            let mut arguments = self.arguments(Some(kills.rate));
+            arguments.push("--take-over".to_owned());
+            let run = self.program.start(&arguments);
             let (low, high) = kills.after_ms;
             let ended = run.kill_after(Duration::from_millis(random.between(low, high)));
             killed += u32::from(ended.code.is_none());
@@ -73,6 +76,7 @@ impl Job {
         }
         assert!(killed * 2 > kills.count, "it must be slow enough to be killed: {killed}");
         assert!(resumed * 2 >= kills.count, "it must have gone on from checkpoints: {resumed}");
+        // The last start doesn't: it waits for a lease to run out.
         self.program.run(&self.arguments(None)).expect_code(0);
         unchanged(&self.output(), parts);
         assert_eq!(committed_lines(&self.output()), expected);

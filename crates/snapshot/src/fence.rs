@@ -111,8 +111,12 @@ impl Fences {
         tokens.sort_unstable();
         let mut records = Vec::new();
         for token in tokens.into_iter().rev() {
-            let record: Accepted =
-                read_framed(ACCEPTED_MAGIC, store, &names::accepted(job, token))?;
+            let path = names::accepted(job, token);
+            let record: Accepted = read_framed(ACCEPTED_MAGIC, store, &path)?;
+            if record.token != token {
+                let what = format!("it is the record of token {}", record.token);
+                return Err(Error::damaged(&store.describe(&path), what));
+            }
             let from_nothing = record.accepted.is_none();
             records.push(record);
             if from_nothing {

@@ -173,35 +173,37 @@ pub(crate) fn all_checkpoints(store: &Arc<dyn Store>, job: JobId) -> Result<Vec<
         let number = names::manifest_checkpoint(&object.path)?;
         (object.path == names::manifest(job, number)).then_some(number)
     });
-    let listed = numbers.filter_map(|checkpoint| list_one(store, job, checkpoint));
-    let mut listed: Vec<Listed> = listed.collect();
+    let listed = numbers.filter_map(|checkpoint| list_one(store, job, checkpoint).transpose());
+    let mut listed: Vec<Listed> = listed.collect::<Result<_>>()?;
     listed.sort_by_key(|listed| listed.checkpoint);
     Ok(listed)
 }
 
 /// `None` if it has just been deleted.
-fn list_one(store: &Arc<dyn Store>, job: JobId, checkpoint: u64) -> Option<Listed> {
+fn list_one(store: &Arc<dyn Store>, job: JobId, checkpoint: u64) -> Result<Option<Listed>> {
     match Snapshot::open(store, job, checkpoint) {
         Ok(snapshot) => {
             let manifest = snapshot.manifest();
-            Some(Listed {
+            Ok(Some(Listed {
                 checkpoint,
                 token: manifest.token,
                 created_ms: manifest.created_ms,
                 full_bytes: manifest.full_bytes,
                 written_bytes: manifest.written_bytes,
                 damaged: None,
-            })
+            }))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => Some(Listed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        // Storage that fails is no damage: the next try may find it whole.
+        Err(error) if error.kind() == ErrorKind::Io => Err(error),
+        Err(error) => Ok(Some(Listed {
             checkpoint,
             token: 0,
             created_ms: 0,
             full_bytes: 0,
             written_bytes: 0,
             damaged: Some(error.to_string()),
-        }),
+        })),
     }
 }
 
@@ -217,7 +219,13 @@ impl JobRecord {
     const MAGIC: [u8; 4] = *b"SLJB";
 
     pub(crate) fn read(store: &Arc<dyn Store>, id: JobId) -> Result<Self> {
-        read_framed(Self::MAGIC, store, &names::job(id))
+        let path = names::job(id);
+        let record: Self = read_framed(Self::MAGIC, store, &path)?;
+        if record.job_id == id {
+            return Ok(record);
+        }
+        let what = format!("it is the record of job {}", record.job_id);
+        Err(Error::damaged(&store.describe(&path), what))
     }
 
     /// Makes the record, or compares it with the one that is there.

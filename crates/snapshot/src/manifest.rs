@@ -1,5 +1,6 @@
 //! The manifest: what a checkpoint is made of. Publishing it is the commit point.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -146,8 +147,18 @@ impl Manifest {
         if runs.any(|run| run.ranges.is_empty() || !are_well_formed(&run.ranges)) {
             return Err(Error::damaged(object, "the ranges of a run are out of order"));
         }
+        let mut names = BTreeSet::new();
+        let mut sections = manifest.sections.iter().map(|section| section.name.as_str());
+        if sections.any(|name| !is_section_name(name) || !names.insert(name)) {
+            return Err(Error::damaged(object, "a section has no name, or that of another one"));
+        }
         Ok(manifest)
     }
+}
+
+/// Whether a section can have this name.
+pub(crate) fn is_section_name(name: &str) -> bool {
+    (1..=1024).contains(&name.len())
 }
 
 /// A value that checks itself: magic, version, length, a named MessagePack map, and the hash of

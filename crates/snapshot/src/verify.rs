@@ -230,7 +230,8 @@ impl Report {
         let text = error.to_string();
         let what = text.strip_prefix(&format!("{object} ")).unwrap_or(&text).to_owned();
         let problem = Problem { object, what, lost };
-        if !self.problems.contains(&problem) {
+        // What is lost is said once; to look for it among all that is lost would take for ever.
+        if problem.lost.is_some() || !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }

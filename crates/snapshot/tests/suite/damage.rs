@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::common::{Model, claim, entries, job, publish, publish_changes, read, write};
 use strandline_snapshot::{
-    Claim, Compression, ErrorKind, LocalStore, MemoryStore, Owner, Pin, Result, Snapshot, Store,
-    history, list_jobs, verify,
+    Claim, Compression, ErrorKind, JobId, LocalStore, MemoryStore, Owner, Pin, Result, Snapshot,
+    Store, history, list_jobs, pieces, verify,
 };
 
 /// The two checkpoints that are kept.
@@ -378,6 +378,12 @@ fn a_damaged_pin() {
     check_object(scene, scene.path("pins/", ""));
 }
 
+#[test]
+fn a_damaged_record_of_a_job() {
+    let scene = Scene::of(Compression::Zstd);
+    check_object(scene, scene.path("_job", ""));
+}
+
 /// A folder where a file should be, and what only folders have.
 #[test]
 fn a_folder_in_the_place_of_a_file() {
@@ -463,6 +469,36 @@ fn a_damaged_checkpoint_is_not_deleted_before_newer_ones_are_whole() {
     assert!(read(&store, 15).is_ok_and(|found| found == model(15)));
 }
 
+/// What a fresh start has made void stays void, or it is said which record is not what it should be.
+#[test]
+fn what_is_void_does_not_come_back() {
+    let make = || {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let first = claim(&store, false).expect("a new job");
+        publish(&first, 1, &model(1)).expect("memory does not fail");
+        publish(&first, 9, &model(9)).expect("memory does not fail");
+        drop(first);
+        let second = claim(&store, true).expect("the first has gone");
+        publish(&second, 10, &model(10)).expect("memory does not fail");
+        store
+    };
+    let record = |token: u64| format!("{}/accepted/{token:020}", job());
+    let check = |store: &Arc<dyn Store>, what: &str| match history(store, job()) {
+        Ok(listed) => {
+            let numbers: Vec<u64> = listed.iter().map(|listed| listed.checkpoint).collect();
+            assert_eq!(numbers, [10], "{what}");
+        }
+        Err(error) => assert!(error.to_string().contains(&record(2)), "{what}: {error}"),
+    };
+    check(&make(), "as it is");
+    let store = make();
+    let len = store.size(&record(1)).expect("it is there");
+    let other = store.read(&record(1), 0, usize::try_from(len).expect("small")).expect("a record");
+    store.delete(&record(2)).expect("memory does not fail");
+    store.create(&record(2), &other).expect("memory does not fail");
+    check(&store, "that of another owner");
+}
+
 /// Where a fence is gone, what its owner has recorded still counts: the next owner is above it.
 #[test]
 fn an_owner_is_above_every_trace_of_others() {
@@ -489,6 +525,21 @@ fn there_is_no_token_above_the_last() {
     assert!(error.to_string().contains(&u64::MAX.to_string()), "{error}");
 }
 
+/// Two jobs whose records have been exchanged are not taken for each other.
+#[test]
+fn the_record_of_another_job_is_not_believed() {
+    let scene = Scene::of(Compression::Zstd);
+    let store = scene.memory();
+    let other = JobId::for_name("another");
+    let path = |id: JobId| format!("{id}/_job");
+    store.delete(&path(job())).expect("memory does not fail");
+    store.create(&path(job()), &scene.objects[&path(other)]).expect("memory does not fail");
+    let jobs = list_jobs(&store).expect("it can be listed");
+    let names: Vec<&str> =
+        jobs.iter().filter(|entry| entry.id == job()).map(|entry| &entry.name[..]).collect();
+    assert_eq!(names, [""]);
+}
+
 #[test]
 fn a_visit_that_is_broken_off_reads_no_damage_behind() {
     let scene = Scene::of(Compression::None);
@@ -501,4 +552,27 @@ fn a_visit_that_is_broken_off_reads_no_damage_behind() {
     });
     visited.expect("it can be read");
     assert_eq!(first.as_ref(), scene.models[&NEWEST]["counts"].keys().next());
+}
+
+/// Who looks for a section finds one.
+#[test]
+fn a_section_that_is_there_twice_is_refused() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let owner = claim(&store, false).expect("a new job");
+    let section = |name: &str| (name.to_owned(), entries(3, 5));
+    publish(&owner, 1, &Model::from([section("table-a"), section("table-b")])).expect("memory");
+    let len = usize::try_from(store.size(&manifest(1)).expect("it is there")).expect("small");
+    let bytes = store.read(&manifest(1), 0, len).expect("it is there");
+    let payload = bytes.get(16..len - 32).expect("a frame has more");
+    assert_eq!(pieces::manifest_of_payload(payload).expect("as it was written"), bytes);
+    for name in [&b"table-a"[..], b""] {
+        let at = payload.windows(7).position(|part| part == b"table-b").expect("it is named");
+        let (before, behind) = payload.split_at(at);
+        // Before a text of less than 32 bytes there is its length.
+        let (before, _) = before.split_at(at - 1);
+        let length = 0xA0 + u8::try_from(name.len()).expect("short");
+        let edited = [before, &[length], name, behind.get(7..).expect("it is longer")].concat();
+        let error = pieces::manifest_of_payload(&edited).expect_err("no such name");
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    }
 }

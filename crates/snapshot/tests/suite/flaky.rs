@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Model, claim, entries, job, publish, publish_changes, read};
-use strandline_snapshot::{Error, ErrorKind, MemoryStore, Object, Result, Store, Upload, verify};
+use strandline_snapshot::{
+    Error, ErrorKind, MemoryStore, Object, Result, Store, Upload, history, verify,
+};
 
 /// A store whose n-th reading operation fails, once.
 #[derive(Debug)]
@@ -102,8 +104,27 @@ fn check<T: PartialEq + std::fmt::Debug>(act: impl Fn(&Arc<dyn Store>) -> Result
 }
 
 #[test]
+fn a_list_of_checkpoints_says_nothing_of_damage() {
+    let whole = flaky(0).1;
+    let expected = history(&whole, job()).expect("it can be listed");
+    assert_eq!(expected.len(), 2);
+    check(|store| history(store, job()), &expected);
+}
+
+#[test]
 fn a_checkpoint_is_read_at_the_next_try() {
     check(|store| read(store, 2), &model(2));
+}
+
+/// An owner that could not look does not go on from an older checkpoint.
+#[test]
+fn an_owner_goes_on_from_the_newest_or_not_at_all() {
+    let newest = |store: &Arc<dyn Store>| {
+        let owner = claim(store, false)?;
+        let accepted = owner.accepted().map(|listed| (listed.checkpoint, listed.damaged.clone()));
+        Ok((owner.newest(), accepted))
+    };
+    check(newest, &(Some(2), Some((2, None))));
 }
 
 /// What could not be read is in the report, under its name, and is not called damaged.
