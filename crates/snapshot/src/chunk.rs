@@ -118,8 +118,15 @@ pub(crate) fn entry_bytes(key: &[u8], value: Value<'_>) -> usize {
 /// How many bytes two keys share.
 #[inline]
 pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8));
-    let same = words.take_while(|(a, b)| a == b).count() * 8;
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let mut same = 0;
+    for (a, b) in words {
+        let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differs != 0 {
+            return same + differs.trailing_zeros() as usize / 8;
+        }
+        same += 8;
+    }
     let rest = a.iter().skip(same).zip(b.iter().skip(same));
     same + rest.take_while(|(a, b)| a == b).count()
 }
