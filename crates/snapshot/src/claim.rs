@@ -106,8 +106,8 @@ impl Claimant {
             Err(error) if error.kind() == ErrorKind::Held && self.claim.take_over => None,
             lock => lock.map_err(|error| held(&self.store, job, error))?,
         };
-        if lock.is_none() && !self.claim.take_over {
-            let wait_ms = self.watch(now_ms)?;
+        if !self.claim.take_over {
+            let wait_ms = self.watch(lock.is_some(), now_ms)?;
             if wait_ms > 0 {
                 return Ok(Attempt::Wait(wait_ms));
             }
@@ -115,10 +115,16 @@ impl Claimant {
         claim(Arc::clone(&self.store), self.claim.clone(), lock).map(Box::new).map(Attempt::Claimed)
     }
 
-    /// How long the last owner must still be watched.
-    fn watch(&mut self, now_ms: u64) -> Result<u64> {
-        let Some(lease) = Lease::newest(&self.store, self.claim.job)?.filter(|of| !of.released)
-        else {
+    /// How long the last owner must still be watched. One that had the lock is dead if it has been
+    /// had since; one that took over without it may be alive.
+    fn watch(&mut self, has_lock: bool, now_ms: u64) -> Result<u64> {
+        let may_live = |of: &Lease| !(of.released || (has_lock && of.locked));
+        let newest = match Lease::newest(&self.store, self.claim.job) {
+            // A sign that can't be read must not keep the job from starting where a lock tells.
+            Err(error) if has_lock && error.kind() == ErrorKind::Damaged => None,
+            newest => newest?,
+        };
+        let Some(lease) = newest.filter(may_live) else {
             return Ok(0);
         };
         let (token, sequence, since_ms) =
@@ -166,10 +172,12 @@ fn claim(store: Arc<dyn Store>, claim: Claim, lock: Option<Box<dyn Lock>>) -> Re
         nonce: claim.nonce,
         created_ms: claim.now_ms,
     };
-    let before = Lease::newest(&store, job)?;
+    // A start from nothing needs nothing of what was before, and mends what is damaged of it.
+    let before = unless_damaged(claim.fresh, Lease::newest(&store, job))?;
     fence.create(&store, job)?;
+    Accepted::seal(&store, job, &fence)?;
     // From here on nothing that an earlier owner publishes is reported by it.
-    let fences = Fences::read(&store, job)?;
+    let fences = unless_damaged(claim.fresh, Fences::read(&store, job))?;
     let all = all_checkpoints(&store, job)?;
     let taken_up = claim.savepoint.as_ref().is_some_and(|savepoint| fences.began_with(savepoint));
     let anew = claim.fresh || (claim.savepoint.is_some() && !taken_up);
@@ -193,16 +201,32 @@ fn claim(store: Arc<dyn Store>, claim: Claim, lock: Option<Box<dyn Lock>>) -> Re
         lease_ms: claim.lease_ms,
         highest: first - 1,
         released: false,
+        locked: lock.is_some(),
     };
     lease.give(&store, job)?;
     remove_older_leases(&store, job, fence.token)?;
-    accepted.create(&store, job)?;
+    accepted.create(&store, job).map_err(|error| {
+        if error.kind() == ErrorKind::AlreadyExists {
+            let text = "another process has taken over this job while it was being claimed";
+            Error::new(ErrorKind::Fenced, text).because(error)
+        } else {
+            error
+        }
+    })?;
     fence.check(&store, job)?;
     let kept = counting.iter().map(|listed| Ok((listed.checkpoint, keep(&store, job, listed)?)));
     let kept = kept.collect::<Result<_>>()?;
     let sizes = pack_sizes(&store, job)?;
     let opened = Opened { fence, accepted, lease, kept, sizes, lock };
     Ok(Owner::new(store, job, opened, counting.last().cloned(), claim.compression))
+}
+
+/// What was read; nothing, if it is damaged and need not be read.
+fn unless_damaged<T: Default>(need_not: bool, read: Result<T>) -> Result<T> {
+    match read {
+        Err(error) if need_not && error.kind() == ErrorKind::Damaged => Ok(T::default()),
+        read => read,
+    }
 }
 
 /// What a claim has found and made.

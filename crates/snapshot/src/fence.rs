@@ -92,6 +92,26 @@ impl Accepted {
         self.accepted.is_some_and(|accepted| checkpoint <= accepted)
     }
 
+    /// Takes the names of records that owners before this one have not made: one that comes late
+    /// would void what this owner goes on from. Such a record accepts everything.
+    pub(crate) fn seal(store: &Arc<dyn Store>, job: JobId, fence: &Fence) -> Result<()> {
+        let tokens = |objects: Vec<crate::store::Object>| -> std::collections::BTreeSet<u64> {
+            objects.iter().filter_map(|object| names::token(&object.path)).collect()
+        };
+        let fences = tokens(store.list(&names::fences(job))?);
+        let made = tokens(store.list(&names::all_accepted(job))?);
+        for &token in fences.difference(&made).filter(|token| **token < fence.token) {
+            let (accepted, first) = (Some(u64::MAX), u64::MAX);
+            let record = Self { token, nonce: fence.nonce, accepted, first, savepoint: None };
+            match record.create(store, job) {
+                // Its owner was faster: then it counts.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => created?,
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn create(&self, store: &Arc<dyn Store>, job: JobId) -> Result<()> {
         create_own(store, &names::accepted(job, self.token), &frame(ACCEPTED_MAGIC, self)?)
     }
@@ -128,7 +148,7 @@ impl Fences {
     }
 
     pub(crate) fn newest(&self) -> Option<&Accepted> {
-        self.0.last()
+        self.0.iter().rfind(|record| record.first < u64::MAX)
     }
 
     /// Whether a checkpoint written under `token` counts.

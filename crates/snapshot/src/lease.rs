@@ -33,6 +33,8 @@ pub(crate) struct Lease {
     pub(crate) highest: u64,
     /// The owner has ended in good order.
     pub(crate) released: bool,
+    /// It holds the storage's lock: whoever gets that lock knows that it is dead.
+    pub(crate) locked: bool,
 }
 
 impl Lease {

@@ -18,6 +18,7 @@ pub(crate) struct Base {
     pub(crate) sections: BTreeMap<String, BaseSection>,
     /// All packs that it names.
     pub(crate) packs: BTreeSet<Arc<str>>,
+    live_bytes: OnceLock<BTreeMap<Arc<str>, u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ impl Base {
         }
         let section = |runs| BaseSection { runs, known: OnceLock::new() };
         let sections = sections.into_iter().map(|(name, runs)| (name, section(runs))).collect();
-        Self { checkpoint, sections, packs }
+        Self { checkpoint, sections, packs, live_bytes: OnceLock::new() }
     }
 
     /// Reads the indexes of a checkpoint.
@@ -52,7 +53,11 @@ impl Base {
     }
 
     /// Bytes of each pack that count.
-    pub(crate) fn live_bytes(&self) -> BTreeMap<Arc<str>, u64> {
+    pub(crate) fn live_bytes(&self) -> &BTreeMap<Arc<str>, u64> {
+        self.live_bytes.get_or_init(|| self.count_live_bytes())
+    }
+
+    fn count_live_bytes(&self) -> BTreeMap<Arc<str>, u64> {
         let mut live: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         let runs = self.sections.values().flat_map(|section| &section.runs);

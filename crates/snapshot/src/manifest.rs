@@ -166,6 +166,14 @@ pub(crate) fn is_section_name(name: &str) -> bool {
 pub(crate) fn frame<T: Serialize>(magic: [u8; 4], value: &T) -> Result<Vec<u8>> {
     let payload = rmp_serde::to_vec_named(value)
         .map_err(|error| Error::invalid("metadata can't be encoded").because(error))?;
+    let limit = if magic == MAGIC { MAX_BYTES } else { MAX_RECORD_BYTES };
+    if payload.len() as u64 > limit - (HEADER_BYTES + TRAILER_BYTES) as u64 {
+        let text = format!(
+            "a record is too long to be read again: payload_bytes={} limit_bytes={limit}",
+            payload.len()
+        );
+        return Err(Error::invalid(text));
+    }
     let mut out = Vec::with_capacity(HEADER_BYTES + payload.len() + TRAILER_BYTES);
     out.extend_from_slice(&magic);
     out.extend_from_slice(&VERSION.to_le_bytes());

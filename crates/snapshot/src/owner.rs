@@ -158,8 +158,8 @@ impl Owner {
     }
 
     fn sign(&self, change: impl FnOnce(&mut Lease)) -> Result<()> {
-        let highest = self.state.lock().highest;
         let mut lease = self.lease.lock();
+        let highest = self.state.lock().highest;
         let mut next = Lease { sequence: lease.sequence + 1, highest, ..lease.clone() };
         change(&mut next);
         let given = next.give(&self.store, self.job);
@@ -185,22 +185,9 @@ impl Owner {
     /// # Errors
     /// The number has been used; there is no such base, or it can't be read.
     pub fn begin(&self, checkpoint: u64, base: Option<u64>) -> Result<Checkpoint> {
-        let mut state = self.state.lock();
-        if checkpoint < self.record.first || checkpoint <= state.highest {
-            return Err(Error::invalid(format!("checkpoint {checkpoint} has been used")));
-        }
-        let base = match base {
-            None => Arc::default(),
-            Some(number) => state.base(number).ok_or_else(|| {
-                Error::invalid(format!("checkpoint {number} can't be a base: it is not kept"))
-            })?,
-        };
-        let live = base.live_bytes();
-        let dying = plan::dying(&live, &state.sizes);
-        let sizes = live.keys().filter_map(|pack| state.sizes.get_key_value(pack));
-        let sizes = sizes.map(|(pack, bytes)| (Arc::clone(pack), *bytes)).collect();
-        state.making.insert(checkpoint, Arc::clone(&base));
-        state.highest = checkpoint;
+        let (base, sizes) = self.begin_on(checkpoint, base)?;
+        let live = base.live_bytes().clone();
+        let dying = plan::dying(&live, &sizes);
         Ok(Checkpoint {
             packs: Arc::new(Packs {
                 store: Arc::clone(&self.store),
@@ -215,8 +202,27 @@ impl Owner {
             base,
             dying: Arc::new(dying),
             packs_of_base: Arc::new((live, sizes)),
-            distrusted: Arc::clone(&state.distrusted),
+            distrusted: Arc::clone(&self.state.lock().distrusted),
         })
+    }
+
+    /// Takes the number, and keeps the base; the sizes of packs that it names.
+    fn begin_on(&self, checkpoint: u64, base: Option<u64>) -> Result<(Arc<Base>, PackBytes)> {
+        let mut state = self.state.lock();
+        if checkpoint < self.record.first || checkpoint <= state.highest {
+            return Err(Error::invalid(format!("checkpoint {checkpoint} has been used")));
+        }
+        let base = match base {
+            None => Arc::default(),
+            Some(number) => state.base(number).ok_or_else(|| {
+                Error::invalid(format!("checkpoint {number} can't be a base: it is not kept"))
+            })?,
+        };
+        state.making.insert(checkpoint, Arc::clone(&base));
+        state.highest = checkpoint;
+        let sizes = base.packs.iter().filter_map(|pack| state.sizes.get_key_value(pack));
+        let sizes = sizes.map(|(pack, bytes)| (Arc::clone(pack), *bytes)).collect();
+        Ok((base, sizes))
     }
 
     /// Publishes a checkpoint: this is the commit point. Everything that `written` names is durable
@@ -236,6 +242,14 @@ impl Owner {
         let base = self.state.lock().making.get(&checkpoint).cloned();
         let base =
             base.ok_or_else(|| Error::invalid(format!("checkpoint {checkpoint} is not begun")))?;
+        let other = |of: &&Written| of.checkpoint != checkpoint && of.checkpoint > 0;
+        if let Some(of) = written.iter().find(other) {
+            let text = format!(
+                "what was written for checkpoint {} can't be published as checkpoint {checkpoint}",
+                of.checkpoint
+            );
+            return Err(Error::invalid(text));
+        }
         let added: u64 = written.iter().map(|of| of.written_bytes).sum();
         let sizes: Vec<(Arc<str>, u64)> =
             written.iter().filter_map(|of| Some((of.pack.clone()?, of.written_bytes))).collect();
@@ -255,12 +269,13 @@ impl Owner {
         let bytes = manifest.encode()?;
         self.check_fence()?;
         self.create_manifest(checkpoint, &bytes)?;
-        // It exists: from here on nothing of it is garbage, whatever else fails.
-        self.keep(checkpoint, Base::new(checkpoint, sections), sizes);
+        // It exists, and is no garbage while it is in the making; but it may be void. What doesn't
+        // count must not push out what does, in a `retain` that is under way.
         self.check_fence().map_err(|error| {
             let fenced = error.kind() == ErrorKind::Fenced;
             if fenced { error } else { unsettled(checkpoint, error) }
         })?;
+        self.keep(checkpoint, Base::new(checkpoint, sections), sizes);
         let manifest_bytes = bytes.len() as u64;
         Ok(Published { manifest_bytes, full_bytes, written_bytes: added + manifest_bytes })
     }
@@ -283,7 +298,13 @@ impl Owner {
             return Err(error);
         }
         if self.store.local_root().is_some() {
-            // What a folder has not done by now it never will.
+            // What a folder has not done by now it never will. What is there may be another owner's.
+            let there = self.store.size(&path).and_then(|_| self.store.read(&path, 0, bytes.len()));
+            match there {
+                Err(missing) if missing.kind() == ErrorKind::NotFound => {}
+                Ok(there) if there == bytes => {}
+                Ok(_) | Err(_) => return Err(error),
+            }
             self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
             return Err(error);
         }
@@ -314,17 +335,14 @@ impl Owner {
     /// # Errors
     /// The storage fails; the next [`Owner::retain`] tries again.
     pub fn abandon(&self, checkpoint: u64) -> Result<()> {
-        let newest = {
-            let mut state = self.state.lock();
-            state.making.remove(&checkpoint);
-            state.highest == checkpoint
-        };
+        self.state.lock().making.remove(&checkpoint);
+        let untraced = self.lease.lock().highest < checkpoint;
         let manifest = self.store.size(&names::manifest(self.job, checkpoint));
         if !manifest.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Ok(());
         }
         // A trace of the number must stay before the packs go: it is not given out again.
-        if newest {
+        if untraced {
             self.sign(|_| {})?;
         }
         for object in self.store.list(&names::packs(self.job))? {
@@ -452,7 +470,8 @@ impl Checkpoint {
         };
         let path = names::pack(self.job, &name);
         let store = Arc::clone(&self.packs.store);
-        Ok(PackWriter::new(store, path, self.compression, Box::new(look_up)))
+        let writer = PackWriter::new(store, path, self.compression, Box::new(look_up));
+        Ok(writer.for_checkpoint(self.number))
     }
 
     /// Does a share of the work that keeps reading quick and space bounded: merges runs of the base,

@@ -73,6 +73,8 @@ pub(crate) enum Change {
 /// What a writer has added, to be named by a manifest.
 #[derive(Debug, Default)]
 pub struct Written {
+    /// What it was written for; 0 if for no checkpoint.
+    pub(crate) checkpoint: u64,
     pub(crate) sections: Vec<WrittenSection>,
     pub(crate) changes: Vec<Change>,
     /// The pack, if it has a byte.
@@ -201,6 +203,12 @@ impl PackWriter {
         let section =
             WrittenSection { name: name.to_owned(), contents: Contents::All, runs: Vec::new() };
         RunWriter::new(self, section, known, merged, metadata)
+    }
+
+    /// Says which checkpoint it is for: it can't be published as another.
+    pub(crate) fn for_checkpoint(mut self, checkpoint: u64) -> Self {
+        self.written.checkpoint = checkpoint;
+        self
     }
 
     pub(crate) fn change(&mut self, change: Change) {

@@ -37,6 +37,8 @@ pub(crate) fn plan(kept: &BTreeMap<u64, Kept>, listing: Listing, count: usize) -
     let stays = |number: u64| {
         kept.contains_key(&number) && oldest.is_none_or(|oldest| number >= oldest)
             || listing.making.contains(&number)
+            // It may keep a name from a manifest that is still on its way.
+            || kept.last_key_value().is_some_and(|(newest, _)| number > *newest)
     };
     let mut checkpoints: Vec<u64> =
         listing.numbers.iter().copied().filter(|number| !stays(*number)).collect();

@@ -114,7 +114,7 @@ impl Snapshot {
 struct Verifier<'a, 'p> {
     packs: &'a Packs,
     progress: &'a mut Progress<'p>,
-    /// What has been read already: runs share chunks, chunks share packs.
+    /// What has been found whole already: runs share chunks, chunks share packs.
     seen: BTreeSet<(String, u64)>,
     heads: BTreeSet<String>,
     report: Report,
@@ -149,11 +149,14 @@ impl Verifier<'_, '_> {
         };
         let pack = live.index.pack(chunk.pack);
         self.head(pack)?;
-        if !self.seen.insert((pack.to_owned(), chunk.offset)) {
+        let place = (pack.to_owned(), chunk.offset);
+        if self.seen.contains(&place) {
             return Ok(ControlFlow::Continue(()));
         }
+        // One that is damaged is read again for each run that has it: each loses something.
         match self.packs.chunk(&live.index, chunk) {
             Ok(plain) => {
+                self.seen.insert(place);
                 self.report.chunks += 1;
                 self.report.bytes += plain.len() as u64;
                 Ok((self.progress)(plain.len() as u64))

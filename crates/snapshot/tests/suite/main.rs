@@ -2,6 +2,7 @@
 
 mod chunks;
 mod common;
+mod corners;
 mod crashes;
 mod damage;
 mod flaky;
