@@ -89,6 +89,11 @@ impl RunIndex {
         out
     }
 
+    /// The version of an index that this build can't read.
+    pub(crate) fn newer_version(bytes: &[u8]) -> Option<u8> {
+        bytes.first().copied().filter(|version| *version > VERSION)
+    }
+
     /// `None` where the bytes are no index of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);

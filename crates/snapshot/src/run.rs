@@ -108,6 +108,11 @@ impl Packs {
         if Hash::of(&bytes) != run.index_hash {
             return Err(self.damaged(&run.pack, "the index of a run does not fit its hash"));
         }
+        if let Some(version) = RunIndex::newer_version(&bytes) {
+            let (_, object) = self.pack(&run.pack)?;
+            let text = format!("{object} needs version {version} of indexes; this build reads 1");
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
         RunIndex::decode(&bytes)
             .ok_or_else(|| self.damaged(&run.pack, "the index of a run does not fit its layout"))
     }

@@ -6,6 +6,7 @@ mod corners;
 mod crashes;
 mod damage;
 mod flaky;
+mod golden;
 mod histories;
 mod leaks;
 mod limits;
