@@ -147,7 +147,7 @@ FIELDS = {
     b"SLMF": set(writer.manifest(1, 1, {})),
     b"SLFN": {"token", "holder", "host", "nonce", "created_ms"},
     b"SLAC": {"token", "nonce", "accepted", "first", "savepoint"},
-    b"SLLS": set("token sequence holder host renewed_ms lease_ms highest released".split()),
+    b"SLLS": set("token sequence holder host renewed_ms lease_ms highest released locked".split()),
     b"SLPN": {"checkpoint", "holder", "expires_ms"},
     b"SLJB": {"job_id", "name", "created_ms"},
 }
