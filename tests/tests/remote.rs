@@ -28,7 +28,7 @@ struct Kills {
 /// SeaweedFS and Azurite answer within milliseconds.
 const OBJECTS: Kills = Kills { count: 8, after_ms: (200, 1_200), rate: 3_000 };
 /// A file of HDFS takes half a second, and a start some of them.
-const FILES: Kills = Kills { count: 4, after_ms: (2_500, 5_000), rate: 1_000 };
+const FILES: Kills = Kills { count: 4, after_ms: (6_000, 9_000), rate: 1_000 };
 
 impl Job {
     /// Nothing where there is no server.
