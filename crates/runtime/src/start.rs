@@ -15,7 +15,7 @@ use strandline_barrier::CheckpointId;
 use strandline_coordinator::{Attempt, Machine, Plan, TaskId};
 use strandline_snapshot::{
     Attempt as ClaimAttempt, Claim, Claimant, JobId, Listed, Nonce, Owner, Snapshot, Store,
-    has_taken_up, history, job_name, open_store, verify,
+    has_taken_up, history, job_name, last_savepoint, open_store, verify,
 };
 
 use crate::board::Board;
@@ -140,30 +140,40 @@ fn find_base(store: &Arc<dyn Store>, id: JobId, config: &JobConfig) -> Result<Op
     if config.fresh {
         return Ok(None);
     }
+    let listed = newest(store, id)?;
     if let Some(uri) = &config.savepoint {
         let base = open_savepoint(uri)?;
         let identity = base.savepoint.as_deref().unwrap_or_default();
-        if !has_taken_up(store, id, identity).map_err(unreadable)? {
+        if listed.is_none() || !has_taken_up(store, id, identity).map_err(unreadable)? {
             return Ok(Some(base));
         }
         tracing::info!("the savepoint was taken up before: goes on from the newest checkpoint");
+    } else if listed.is_none() && last_savepoint(store, id).map_err(unreadable)?.is_some() {
+        return Err(refused(
+            "this job was started from a savepoint and has no checkpoint since: name the savepoint \
+             again, or start fresh",
+        ));
     }
-    let listed = newest(store, id)?;
     listed.map(|listed| open_base(store, id, listed)).transpose()
 }
 
 fn open_savepoint(uri: &str) -> Result<Base> {
+    if let Some(what) = no_savepoint(uri) {
+        return Err(refused(&format!(
+            "{uri:?} is {what}, not a savepoint: make one of it by `strandline savepoint create`"
+        )));
+    }
     let opened = open_store(uri).and_then(|store| Snapshot::open_savepoint(&store, ""));
+    // Nothing has been started: to start again would not help.
     let unusable = |error: strandline_snapshot::Error| {
-        Error::new(ErrorKind::Restore, format!("savepoint {uri:?} can't be restored"))
-            .because(error)
+        refused(&format!("savepoint {uri:?} can't be restored")).because(error)
     };
     let snapshot = opened.map_err(unusable)?;
     // A part of a copy that is missing is found before the job starts, not in its midst.
     let report = snapshot.verify(&mut |_| ControlFlow::Continue(())).map_err(unusable)?;
     if let Some(problem) = report.problems.first() {
         let text = format!("savepoint {uri:?} is not whole: {} {}", problem.object, problem.what);
-        return Err(Error::new(ErrorKind::Restore, text));
+        return Err(refused(&text));
     }
     let manifest = snapshot.manifest();
     let listed = Listed {
@@ -177,6 +187,16 @@ fn open_savepoint(uri: &str) -> Result<Base> {
     let metadata = decode_metadata(snapshot.metadata())?;
     let savepoint = Some(manifest.identity());
     Ok(Base { savepoint, listed, snapshot: Arc::new(snapshot), metadata })
+}
+
+/// What a URI names, if it looks like something else than a savepoint.
+fn no_savepoint(uri: &str) -> Option<&'static str> {
+    let last = uri.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if last.parse::<JobId>().is_ok() {
+        return Some("the folder of a job");
+    }
+    let number = last.strip_prefix("chk-")?;
+    number.parse::<u64>().is_ok().then_some("a checkpoint of a job")
 }
 
 fn open_base(store: &Arc<dyn Store>, id: JobId, listed: Listed) -> Result<Base> {

@@ -36,7 +36,7 @@ pub struct Claim {
     /// All earlier checkpoints shall not count any more.
     pub fresh: bool,
     /// Start from this savepoint (whatever names it for ever), not from a checkpoint, unless the
-    /// history that counts began with it already.
+    /// history that counts began with it already and has a checkpoint.
     pub savepoint: Option<String>,
     /// Take the job over from an owner who may be alive. It will find out at its next checkpoint.
     pub take_over: bool,
@@ -180,11 +180,14 @@ fn claim(store: Arc<dyn Store>, claim: Claim, lock: Option<Box<dyn Lock>>) -> Re
     let fences = unless_damaged(claim.fresh, Fences::read(&store, job))?;
     let all = all_checkpoints(&store, job)?;
     let taken_up = claim.savepoint.as_ref().is_some_and(|savepoint| fences.began_with(savepoint));
-    let anew = claim.fresh || (claim.savepoint.is_some() && !taken_up);
     let counting: Vec<Listed> =
-        all.iter().filter(|listed| !anew && counts(&fences, listed)).cloned().collect();
+        all.iter().filter(|listed| counts(&fences, listed)).cloned().collect();
+    // Taken up, but nothing has come of it: once more.
+    let goes_on = taken_up && !counting.is_empty();
+    let anew = claim.fresh || (claim.savepoint.is_some() && !goes_on);
+    let counting = if anew { Vec::new() } else { counting };
     let begun = before.map_or(0, |lease| lease.highest);
-    let first = first_number(&store, job, &all, &fences, begun.max(claim.above))?;
+    let first = first_number(&store, job, &fences, begun.max(claim.above))?;
     let accepted = Accepted {
         token: fence.token,
         nonce: fence.nonce,
@@ -272,19 +275,14 @@ fn next_token(store: &Arc<dyn Store>, job: JobId) -> Result<u64> {
     })
 }
 
-/// One above every number under the job: manifests, void ones too, packs, what owners began with
+/// One above every number under the job: manifests, also of what was given up, packs, what owners began with
 /// and what the last one has begun.
-fn first_number(
-    store: &Arc<dyn Store>,
-    job: JobId,
-    all: &[Listed],
-    fences: &Fences,
-    floor: u64,
-) -> Result<u64> {
+fn first_number(store: &Arc<dyn Store>, job: JobId, fences: &Fences, floor: u64) -> Result<u64> {
     let packs = store.list(&names::packs(job))?;
     let of_pack = |path: &str| names::pack_checkpoint(path.rsplit_once('/')?.1);
     let seen = packs.iter().filter_map(|object| of_pack(&object.path));
-    let seen = seen.chain(all.iter().map(|listed| listed.checkpoint));
+    let manifests = store.list(&names::checkpoints(job))?;
+    let seen = seen.chain(manifests.iter().filter_map(|of| names::manifest_checkpoint(&of.path)));
     let seen = seen.chain([floor]).max().unwrap_or(0);
     let next = seen.checked_add(1).ok_or_else(|| {
         Error::invalid(format!("there is no checkpoint number above {seen}, which is in use"))

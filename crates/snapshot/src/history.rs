@@ -158,6 +158,16 @@ pub fn has_taken_up(store: &Arc<dyn Store>, job: JobId, savepoint: &str) -> Resu
     Ok(Fences::read(store, job)?.began_with(savepoint))
 }
 
+/// The savepoint that the last owner started from, if it did. While no checkpoint counts, the job has
+/// nothing but that savepoint to go on from.
+///
+/// # Errors
+/// The storage fails, or a record is damaged.
+pub fn last_savepoint(store: &Arc<dyn Store>, job: JobId) -> Result<Option<String>> {
+    let fences = Fences::read(store, job)?;
+    Ok(fences.newest().and_then(|record| record.savepoint.clone()))
+}
+
 pub(crate) fn counts(fences: &Fences, listed: &Listed) -> bool {
     let token = match listed.damaged {
         None => listed.token,

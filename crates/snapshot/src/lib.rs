@@ -133,7 +133,8 @@ pub use diff::{Compared, Difference, SectionDiff, Tally, VisitCompared, diff};
 pub use error::{Error, ErrorKind, Result};
 pub use hash::Hash;
 pub use history::{
-    JobEntry, Listed, Location, has_taken_up, history, job_name, list_jobs, resolve, split_job,
+    JobEntry, Listed, Location, has_taken_up, history, job_name, last_savepoint, list_jobs,
+    resolve, split_job,
 };
 pub use job::JobId;
 pub use manifest::{Manifest, RunRef, Section};

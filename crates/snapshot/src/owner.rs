@@ -303,6 +303,9 @@ impl Owner {
             match there {
                 Err(missing) if missing.kind() == ErrorKind::NotFound => {}
                 Ok(there) if there == bytes => {}
+                Err(unknown) if unknown.kind() != ErrorKind::Damaged => {
+                    return Err(unsettled(checkpoint, unknown));
+                }
                 Ok(_) | Err(_) => return Err(error),
             }
             self.store.delete(&path).map_err(|error| unsettled(checkpoint, error))?;
