@@ -21,6 +21,7 @@
 //!
 //! - [`key`]: canonical bytes, hash, key group, owner, and the check that a type can be a key.
 //! - [`table`]: the heap table and its views.
+//! - [`epoch`]: which writes a view takes along, and which are safe already.
 //! - [`frozen`]: a view as sorted entries of bytes.
 //! - [`operator`]: how elements of operator state are dealt at a restore.
 //!
@@ -78,12 +79,14 @@
 //!
 //! MSRV: 1.89.
 
+pub mod epoch;
 mod error;
 pub mod frozen;
 pub mod key;
 pub mod operator;
 pub mod table;
 
+pub use epoch::{Epoch, Epochs};
 pub use error::{Error, ErrorKind};
 pub use frozen::{Entries, Frozen, decode_entry, keyed, keyed_plain};
 pub use key::{
