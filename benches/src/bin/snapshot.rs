@@ -370,22 +370,18 @@ impl<'a> Bench<'a> {
                 return Err(Error::new(ErrorKind::Damaged, "a key of the table is not there"));
             }
         }
-        let snapshot = Snapshot::open(&self.store, job, number)?;
-        let (watch, mut entries) = (Stopwatch::start(), 0);
-        snapshot.visit(SECTION, &mut |_, value| {
-            entries += 1;
-            std::hint::black_box(value);
-            ControlFlow::Continue(())
-        })?;
-        let visited = watch.seconds();
-        if entries != table.hashes.len() {
-            return Err(Error::new(ErrorKind::Damaged, "entries are missing"));
-        }
+        let visited = read_all(&Snapshot::open(&self.store, job, number)?, table)?;
         print(&Figures {
             read_mib_s: Some(to_f64(table.bytes()) / MIB / visited),
             open_first_ms: Some(percentile(&first, 50)),
             wall_s: Some(visited),
             ..self.figures("read")
+        })?;
+        let visited = read_all(&Snapshot::open(&self.store, job, number)?.mapped(), table)?;
+        print(&Figures {
+            read_mib_s: Some(to_f64(table.bytes()) / MIB / visited),
+            wall_s: Some(visited),
+            ..self.figures("read, mapped")
         })
     }
 
@@ -458,6 +454,21 @@ impl<'a> Bench<'a> {
         }
         Ok(objects.iter().map(|object| object.bytes).sum())
     }
+}
+
+/// Reads every entry; the seconds that it took.
+fn read_all(snapshot: &Snapshot, table: &Table) -> Result<f64> {
+    let (watch, mut entries) = (Stopwatch::start(), 0);
+    snapshot.visit(SECTION, &mut |_, value| {
+        entries += 1;
+        std::hint::black_box(value);
+        ControlFlow::Continue(())
+    })?;
+    let seconds = watch.seconds();
+    if entries != table.hashes.len() {
+        return Err(Error::new(ErrorKind::Damaged, "entries are missing"));
+    }
+    Ok(seconds)
 }
 
 fn key(table: &Table, index: u64) -> [u8; KEY_BYTES] {

@@ -11,7 +11,7 @@
 //! *restart*. The offsets of restarts are at the end, so that a key is found by halving.
 
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use crate::bytes::{Cursor, put_varint, varint_bytes};
 use crate::plain::Plain;
@@ -189,6 +189,12 @@ impl ChunkWriter {
     }
 }
 
+/// Takes one entry, tombstones too; `Break` ends the visit.
+pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], Value<'_>) -> ControlFlow<()> + 'a;
+
+/// Whether a key is one too far.
+pub(crate) type Stops<'a> = dyn Fn(&[u8]) -> bool + 'a;
+
 /// Why bytes are no chunk.
 pub(crate) type Flaw = &'static str;
 
@@ -230,17 +236,52 @@ impl ChunkCursor {
         }
         let bytes = self.plain.get(self.at..self.end).unwrap_or_default();
         let mut cursor = Cursor::new(bytes);
-        let entry = take_entry(&mut cursor).ok_or("an entry of a chunk is cut short")?;
-        let rest_len = cursor.rest().len();
-        if !fits_after(&self.key, self.begun, entry.shared, entry.rest) {
-            return Err("the entries of a run are not in ascending order");
-        }
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(entry.rest);
+        let entry = take_entry(&mut cursor).ok_or(CUT_SHORT)?;
+        extend_key(&mut self.key, self.begun, &entry)?;
+        let at = self.end - cursor.rest().len();
         self.begun = true;
-        self.at = self.end - rest_len;
-        self.value = entry.value_bytes.map(|bytes| self.at - bytes..self.at);
+        self.at = at;
+        self.value = entry.value.map(|value| at - value.len()..at);
         Ok(true)
+    }
+
+    /// Visits the entry at hand, and those behind it as long as `stops` doesn't say that the next key
+    /// is one too far: `Continue` at the end of the chunk, `Break` with a reason before it.
+    ///
+    /// This is what reading a whole table comes down to, so everything that an entry needs is in
+    /// local variables.
+    pub(crate) fn visit(
+        &mut self,
+        stops: Option<&Stops<'_>>,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<ControlFlow<Stop>, Flaw> {
+        if visit(&self.key, self.value()).is_break() {
+            return Ok(ControlFlow::Break(Stop::Visitor));
+        }
+        let plain = self.plain.clone();
+        let bytes = plain.get(..self.end).unwrap_or_default();
+        let mut cursor = Cursor::new(bytes.get(self.at..).unwrap_or_default());
+        while !cursor.is_empty() {
+            let entry = take_entry(&mut cursor).ok_or(CUT_SHORT)?;
+            extend_key(&mut self.key, self.begun, &entry)?;
+            if stops.is_some_and(|stops| stops(&self.key)) {
+                self.stand(self.end - cursor.rest().len(), entry.value);
+                return Ok(ControlFlow::Break(Stop::Key));
+            }
+            let value = entry.value.map_or(Value::Tombstone, Value::Put);
+            if visit(&self.key, value).is_break() {
+                return Ok(ControlFlow::Break(Stop::Visitor));
+            }
+        }
+        self.stand(self.end, None);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Stands on an entry that ends at `at`.
+    fn stand(&mut self, at: usize, value: Option<&[u8]>) {
+        self.begun = true;
+        self.at = at;
+        self.value = value.map(|value| at - value.len()..at);
     }
 
     /// Goes to the first entry whose key is at least `key`; false if there is none.
@@ -294,23 +335,43 @@ impl ChunkCursor {
     }
 }
 
+/// Why a visit has ended within a chunk.
+pub(crate) enum Stop {
+    /// It said so.
+    Visitor,
+    /// The entry at hand is one too far.
+    Key,
+}
+
+const CUT_SHORT: Flaw = "an entry of a chunk is cut short";
+
 struct Entry<'a> {
     shared: usize,
     rest: &'a [u8],
-    /// The length of its value; `None` for a tombstone.
-    value_bytes: Option<usize>,
+    /// `None` for a tombstone.
+    value: Option<&'a [u8]>,
 }
 
 #[inline]
 fn take_entry<'a>(cursor: &mut Cursor<'a>) -> Option<Entry<'a>> {
     let shared = usize::try_from(cursor.varint()?).ok()?;
     let rest = cursor.prefixed()?;
-    let value_bytes = match cursor.varint()? {
+    let value = match cursor.varint()? {
         0 => None,
-        len => Some(usize::try_from(len - 1).ok()?),
+        len => Some(cursor.take(usize::try_from(len - 1).ok()?)?),
     };
-    cursor.take(value_bytes.unwrap_or(0))?;
-    Some(Entry { shared, rest, value_bytes })
+    Some(Entry { shared, rest, value })
+}
+
+/// Makes the key before into the entry's own, if that one comes after it.
+#[inline]
+fn extend_key(key: &mut Vec<u8>, begun: bool, entry: &Entry<'_>) -> Result<(), Flaw> {
+    if !fits_after(key, begun, entry.shared, entry.rest) {
+        return Err("the entries of a run are not in ascending order");
+    }
+    key.truncate(entry.shared);
+    key.extend_from_slice(entry.rest);
+    Ok(())
 }
 
 /// Whether a key made of `shared` bytes of `before` and `rest` is one that comes after it.
@@ -320,6 +381,8 @@ fn fits_after(before: &[u8], begun: bool, shared: usize, rest: &[u8]) -> bool {
         return shared == 0;
     }
     match before.get(shared..) {
+        // Where all is left out that could be, the first byte decides.
+        Some([first, ..]) if rest.first() != Some(first) => rest.first() > Some(first),
         // A restart repeats what is shared.
         Some(before) => rest > before,
         None => false,

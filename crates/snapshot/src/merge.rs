@@ -11,7 +11,7 @@ use crate::index::RunIndex;
 use crate::live::{Base, known};
 use crate::pack::{Change, Known, LiveRun, PackWriter};
 use crate::plan::Task;
-use crate::ranges::KeyRange;
+use crate::ranges::{KeyRange, overlapping};
 use crate::run::{OpenRun, Packs};
 use crate::scan::{Scan, Slice};
 use crate::{Error, Result};
@@ -60,7 +60,7 @@ fn slices(packs: &Arc<Packs>, runs: &[&LiveRun], range: &KeyRange) -> Vec<Slice>
     for (age, live) in runs.iter().enumerate() {
         let index = Arc::clone(&live.index);
         let run = Arc::new(OpenRun::with_index(Arc::clone(packs), live.run.clone(), index));
-        let common = live.run.ranges.iter().filter_map(|of| of.common(range));
+        let common = overlapping(&live.run.ranges, range).iter().filter_map(|of| of.common(range));
         slices.extend(common.map(|range| Slice { age, range, run: Arc::clone(&run) }));
     }
     slices

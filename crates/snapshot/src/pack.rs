@@ -17,7 +17,7 @@ use crate::{Compression, Error, Result, filter};
 pub(crate) const PACK_HEADER: [u8; 6] = *b"SLPK\x01\x00";
 
 /// Bytes are handed to storage in pieces of about this size.
-const WRITE_BYTES: usize = 1 << 20;
+const WRITE_BYTES: usize = 1 << 19;
 
 /// Where a chunk with known content is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -434,8 +434,9 @@ impl<'a> RunWriter<'a> {
         self.chunk.push(&mut self.pack.buffer, start + 1, key, shared, value);
         self.chunk.counted += entry_bytes;
         self.run.prints.push(filter::print(key));
-        self.last.truncate(shared);
-        self.last.extend_from_slice(key.get(shared..).unwrap_or_default());
+        // All of it: to write a part and read the whole soon after makes the processor wait.
+        self.last.clear();
+        self.last.extend_from_slice(key);
         Ok(())
     }
 
@@ -454,7 +455,8 @@ impl<'a> RunWriter<'a> {
             return Err(self.too_large(key.len(), value_bytes));
         }
         let shared = chunk::shared_bytes(&self.last, key);
-        if self.begun && key.get(shared..) <= self.last.get(shared..) {
+        // The first byte that they don't share decides.
+        if self.begun && key.get(shared) <= self.last.get(shared) {
             let text =
                 format!("entries of section `{}` are not in ascending order", self.section.name);
             return Err(Error::invalid(text));

@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::pack::LiveRun;
-use crate::ranges::KeyRange;
+use crate::ranges::{KeyRange, overlapping};
 
 /// At any key no more runs than this lie over the base.
 pub(crate) const MAX_DELTAS: usize = 11;
@@ -180,9 +180,16 @@ fn segments(runs: &[LiveRun]) -> Vec<Segment> {
 
 /// Adds what a run has to each segment that it says something in.
 fn add_run(segments: &mut [Segment], number: usize, live: &LiveRun) {
-    for segment in segments.iter_mut() {
-        if live.run.ranges.iter().any(|range| range.common(&segment.range).is_some()) {
+    let mut begun = 0;
+    for range in &live.run.ranges {
+        // Two ranges of the run may be of one segment.
+        begun += segments
+            .get(begun..)
+            .map_or(0, |left| left.partition_point(|segment| segment.range.ends_by(range.first())));
+        let left = segments.get_mut(begun..).unwrap_or_default().iter_mut();
+        for segment in left.take_while(|segment| !range.ends_by(segment.range.first())) {
             segment.begin_run(number, live);
+            begun += 1;
         }
     }
     let mut at = 0;
@@ -196,7 +203,8 @@ fn add_run(segments: &mut [Segment], number: usize, live: &LiveRun) {
         if live.run.is_base() {
             segment.base_bytes += bytes;
             segment.base_entries += entries;
-        } else if let Some(layer) = segment.stack.last_mut().filter(|of| of.runs.contains(&number))
+        } else if let Some(layer) =
+            segment.stack.last_mut().filter(|of| of.runs.last() == Some(&number))
         {
             layer.bytes += bytes;
             layer.tombstones += f64::from(chunk.tombstones);
@@ -215,7 +223,8 @@ impl Segment {
         if live.run.is_base() {
             self.phase = self.phase.max(f64::from(live.run.phase) / 256.0);
         } else {
-            let ranges = live.run.ranges.iter().filter_map(|range| range.common(&self.range));
+            let ranges = overlapping(&live.run.ranges, &self.range).iter();
+            let ranges = ranges.filter_map(|range| range.common(&self.range));
             self.add_to_stack(number, u64::from(live.run.merged), ranges.collect());
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::live::Base;
 use crate::pack::{Change, Contents, LiveRun, Written, WrittenSection};
-use crate::ranges::{KeyRange, without};
+use crate::ranges::{KeyRange, overlapping, without};
 use crate::{Error, Result};
 
 /// A section in the making.
@@ -105,7 +105,9 @@ fn changed(base: &Base, name: &str, changes: Option<Vec<Change>>) -> Vec<LiveRun
 /// These runs do not speak for this range any more.
 fn hide<'a>(runs: impl Iterator<Item = &'a mut LiveRun>, range: &KeyRange) {
     for live in runs {
-        live.run.ranges = without(&live.run.ranges, range);
+        if !overlapping(&live.run.ranges, range).is_empty() {
+            live.run.ranges = without(&live.run.ranges, range);
+        }
     }
 }
 

@@ -65,6 +65,20 @@ impl KeyRange {
     }
 }
 
+/// Those of ascending ranges that have keys of another one.
+pub(crate) fn overlapping<'a>(ranges: &'a [KeyRange], other: &KeyRange) -> &'a [KeyRange] {
+    let first = ranges.partition_point(|range| range.ends_by(other.first()));
+    let behind = ranges.get(first..).unwrap_or_default();
+    let count = behind.partition_point(|range| !other.ends_by(range.first()));
+    behind.get(..count).unwrap_or_default()
+}
+
+/// Whether a key is in one of ascending ranges.
+pub(crate) fn hold(ranges: &[KeyRange], key: &[u8]) -> bool {
+    let at = ranges.partition_point(|range| range.ends_by(key));
+    ranges.get(at).is_some_and(|range| range.first() <= key)
+}
+
 /// What is left of ranges without another one.
 pub(crate) fn without(ranges: &[KeyRange], cut: &KeyRange) -> Vec<KeyRange> {
     let mut left = Vec::with_capacity(ranges.len() + 1);
@@ -111,6 +125,22 @@ mod tests {
                 prop_assert_eq!(in_any(&left), expected, "key={}", key);
             }
             prop_assert!(ranges.iter().any(KeyRange::is_empty) || !left.iter().any(KeyRange::is_empty));
+        }
+
+        #[test]
+        fn ascending_ranges_are_searched(ends in prop::collection::btree_set(0_u8..40, 0..12), other in range()) {
+            let ends: Vec<u8> = ends.into_iter().collect();
+            let pairs = ends.chunks_exact(2).map(|pair| KeyRange::new(&pair[..1], Some(&pair[1..])));
+            let ranges: Vec<KeyRange> = pairs.collect();
+            let expected: Vec<&KeyRange> =
+                ranges.iter().filter(|range| range.common(&other).is_some()).collect();
+            if !other.is_empty() {
+                prop_assert_eq!(overlapping(&ranges, &other).iter().collect::<Vec<_>>(), expected);
+            }
+            for key in 0..40_u8 {
+                let expected = ranges.iter().any(|range| range.holds(&[key]));
+                prop_assert_eq!(hold(&ranges, &[key]), expected, "key={}", key);
+            }
         }
 
         #[test]

@@ -1,13 +1,14 @@
 //! Reading one run: its index, its filter, its chunks; every byte is hashed before it is believed.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use crate::block;
 use crate::cache::ChunkCache;
-use crate::chunk::{ChunkCursor, Flaw, Value};
+use crate::chunk::{ChunkCursor, Flaw, Stop, Stops, Value, VisitValue};
 use crate::filter::Filter;
 use crate::hash::Hash;
 use crate::index::{ChunkRef, RunIndex};
@@ -18,7 +19,7 @@ use crate::store::{Mapped, Store};
 use crate::{Error, ErrorKind, Result};
 
 /// Chunks that lie side by side are read together up to this size.
-const SPAN_BYTES: u64 = 1 << 20;
+const SPAN_BYTES: u64 = 512 << 10;
 
 /// Where each request has its price.
 const REMOTE_SPAN_BYTES: u64 = 8 << 20;
@@ -283,6 +284,37 @@ impl RunCursor {
                 return Ok(false);
             }
         }
+    }
+
+    /// Visits the entry at hand, and those behind it that are below `until`: `Continue` at the end of
+    /// the range, `Break` with a reason before it.
+    pub(crate) fn visit(
+        &mut self,
+        until: Option<&[u8]>,
+        visit: &mut VisitValue<'_>,
+    ) -> Result<ControlFlow<Stop>> {
+        loop {
+            // Most chunks end below what bounds the visit, and no key of them is compared with it.
+            let after = self.index.chunks.get(self.next_chunk);
+            let is_reached = |key: &[u8]| until.is_some_and(|until| until <= key);
+            let is_free = !self.is_last && after.is_some_and(|next| !is_reached(&next.first_key));
+            let (is_last, range) = (self.is_last, &self.range);
+            let stops = |key: &[u8]| is_reached(key) || (is_last && range.ends_by(key));
+            let stops: Option<&Stops<'_>> = if is_free { None } else { Some(&stops) };
+            match self.chunk.visit(stops, visit) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(Stop::Key)) if self.is_past() => break,
+                Ok(stopped) => return Ok(stopped),
+                Err(flaw) => return Err(self.flaw(flaw)),
+            }
+            if !self.next()? {
+                break;
+            }
+            if is_reached(self.chunk.key()) {
+                return Ok(ControlFlow::Break(Stop::Key));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     #[inline]

@@ -9,12 +9,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::chunk::{Value, leading};
+use crate::chunk::{Stop, Value, VisitValue, leading};
 use crate::ranges::KeyRange;
 use crate::run::{OpenRun, RunCursor};
-
-/// Takes one entry, tombstones too; `Break` ends the visit.
-pub(crate) type VisitValue<'a> = dyn FnMut(&[u8], Value<'_>) -> ControlFlow<()> + 'a;
 
 /// A run within one of its ranges.
 pub(crate) struct Slice {
@@ -91,19 +88,12 @@ impl Scan {
         let Some(open) = self.open.first_mut() else {
             return Ok(ControlFlow::Continue(()));
         };
-        loop {
-            if visit(open.cursor.key(), open.cursor.value()).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-            if !open.cursor.next()? {
-                self.open.clear();
-                return Ok(ControlFlow::Continue(()));
-            }
-            if next.is_some_and(|next| next <= open.cursor.key()) {
-                open.leading = leading(open.cursor.key());
-                return Ok(ControlFlow::Continue(()));
-            }
+        match open.cursor.visit(next, visit)? {
+            ControlFlow::Continue(()) => self.open.clear(),
+            ControlFlow::Break(Stop::Visitor) => return Ok(ControlFlow::Break(())),
+            ControlFlow::Break(Stop::Key) => open.leading = leading(open.cursor.key()),
         }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The smallest key of all that are open; older entries of it are skipped.

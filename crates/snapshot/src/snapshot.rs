@@ -6,14 +6,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::cache::ChunkCache;
-use crate::chunk::Value;
+use crate::chunk::{Value, VisitValue};
 use crate::filter;
 use crate::job::JobId;
 use crate::manifest::{self, Manifest, Section};
 use crate::names;
-use crate::ranges::KeyRange;
+use crate::ranges::{KeyRange, hold, overlapping};
 use crate::run::{Found, OpenRun, Packs};
-use crate::scan::{Scan, Slice, VisitValue};
+use crate::scan::{Scan, Slice};
 use crate::store::Store;
 use crate::{Error, ErrorKind, Result};
 
@@ -127,7 +127,7 @@ impl Snapshot {
     pub fn get(&self, section: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let print = filter::print(key);
         for run in self.runs(section).iter().rev() {
-            if !run.run.ranges.iter().any(|range| range.holds(key)) {
+            if !hold(&run.run.ranges, key) {
                 continue;
             }
             match run.get(key, print, &self.cache)? {
@@ -202,7 +202,7 @@ impl Snapshot {
 pub(crate) fn slices(runs: &[Arc<OpenRun>], range: &KeyRange) -> Vec<Slice> {
     let mut slices = Vec::new();
     for (age, run) in runs.iter().enumerate() {
-        let common = run.run.ranges.iter().filter_map(|of| of.common(range));
+        let common = overlapping(&run.run.ranges, range).iter().filter_map(|of| of.common(range));
         slices.extend(common.map(|range| Slice { age, range, run: Arc::clone(run) }));
     }
     slices

@@ -15,7 +15,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::store::{Lock, Mapped};
@@ -104,11 +104,11 @@ pub trait OpenFile: Send {
     /// The storage fails.
     fn stat(&self) -> io::Result<Stat>;
 
-    /// Fills `bytes` from an offset on.
+    /// Reads bytes from an offset on; fewer only where the file ends.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the file is shorter.
-    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The storage fails.
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>>;
 
     /// The first `bytes` bytes as memory, where that is possible.
     ///
@@ -227,19 +227,13 @@ impl OpenFile for File {
         self.metadata().map(Stat::from)
     }
 
-    /// Goes on after a signal and after a short read.
-    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        #[cfg(unix)]
-        {
-            std::os::unix::fs::FileExt::read_exact_at(self, bytes, offset)
-        }
-        #[cfg(not(unix))]
-        {
-            use std::io::{Read, Seek, SeekFrom};
-            let mut file = self;
-            file.seek(SeekFrom::Start(offset))?;
-            file.read_exact(bytes)
-        }
+    /// Goes on after a signal and after a short read. Memory isn't cleared before it is filled.
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut file = self;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::with_capacity(len);
+        file.take(len as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn map(&self, bytes: u64) -> io::Result<Option<Mapped>> {

@@ -167,13 +167,10 @@ impl Store for LocalStore {
             let text = format!("it has {there} bytes, and {wanted} were expected");
             return Err(Error::damaged(&self.describe(path), text));
         }
-        let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, offset).map_err(|error| {
-            if error.kind() == Io::UnexpectedEof {
-                return Error::damaged(&self.describe(path), "it was cut short while it was read");
-            }
-            self.error(path, "read", error)
-        })?;
+        let bytes = file.read(offset, len).map_err(|error| self.error(path, "read", error))?;
+        if bytes.len() < len {
+            return Err(Error::damaged(&self.describe(path), "it was cut short while it was read"));
+        }
         Ok(bytes)
     }
 
