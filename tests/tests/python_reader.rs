@@ -134,6 +134,7 @@ fn what_a_job_has_written() {
     let list = python.read("list", &root);
     assert_eq!(list.lines().count(), numbers.len(), "{list}");
     let reference = build("strandline-snapshot", "--example", "reference_reader");
+    let command = build("strandline-cli", "--bin", "strandline");
     for number in numbers {
         assert!(list.contains(&format!("  chk-{number}  ")), "{list}");
         let snapshot = Snapshot::open(&found.store, job, number).expect("the checkpoint is whole");
@@ -141,6 +142,16 @@ fn what_a_job_has_written() {
         assert!(!expected.is_empty(), "a job that has read something has state");
         let folder = root.join(job.to_string()).join(format!("chk-{number}"));
         check(&python, &reference, &folder, &expected);
+        let shown = command.run(&[
+            "checkpoints",
+            "show",
+            "--entries",
+            "--checkpoint",
+            &number.to_string(),
+            &root.display().to_string(),
+        ]);
+        shown.expect_code(0);
+        assert!(shown.stdout == expected, "the command shows other entries");
     }
 }
 

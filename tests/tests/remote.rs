@@ -48,11 +48,16 @@ impl Job {
         self.folder.path().join("output")
     }
 
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
+    }
+
     fn arguments(&self, rate: Option<u64>) -> Vec<String> {
         let output = self.output().display().to_string();
         let mut arguments: Vec<String> =
             ["--interval", "200ms", "--parallelism", "2", "--lease", "2s"].map(String::from).into();
         arguments.extend(["--output".to_owned(), output]);
+        arguments.extend(["--cache".to_owned(), self.cache().display().to_string()]);
         arguments.extend(["--checkpoints".to_owned(), self.checkpoints.clone()]);
         arguments.extend(rate.into_iter().flat_map(|r| ["--rate".to_owned(), r.to_string()]));
         arguments
@@ -80,6 +85,8 @@ impl Job {
         self.program.run(&self.arguments(None)).expect_code(0);
         unchanged(&self.output(), parts);
         assert_eq!(committed_lines(&self.output()), expected);
+        let kept = std::fs::read_dir(self.cache()).expect("the cache was used");
+        assert!(kept.count() > 0, "what was restored must have been kept");
     }
 }
 

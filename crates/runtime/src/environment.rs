@@ -1,6 +1,7 @@
 //! The environment: where a job is described and started.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,17 @@ pub struct JobConfig {
     pub lease: Duration,
     /// How checkpoints are compressed.
     pub compression: Compression,
+    /// Keeps what is read of remote checkpoints, so that a restart reads it from here.
+    pub local_cache: Option<LocalCacheConfig>,
+}
+
+/// A folder of this machine for what has been read from checkpoint storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalCacheConfig {
+    /// The folder; jobs may share one.
+    pub folder: PathBuf,
+    /// The most that is kept in it.
+    pub limit_bytes: u64,
 }
 
 impl Default for JobConfig {
@@ -58,6 +70,7 @@ impl Default for JobConfig {
             take_over: false,
             lease: Duration::from_secs(15),
             compression: Compression::default(),
+            local_cache: None,
         }
     }
 }

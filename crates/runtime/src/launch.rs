@@ -27,7 +27,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::units::{bytes, count, millis, parse_duration};
 use crate::{
     Environment, Error, ErrorKind, JobConfig, JobHandle, JobOutcome, JobProgress, JobResult,
-    Result, Resumed,
+    LocalCacheConfig, Result, Resumed,
 };
 
 // No doc comment: a program would show it in place of its own line of help.
@@ -79,6 +79,12 @@ pub struct JobArgs {
     /// How checkpoints are compressed
     #[arg(long, value_enum, default_value_t = Packing::Zstd)]
     compression: Packing,
+    /// Folder to keep what is read of remote checkpoints in
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The most that is kept there, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    cache_mib: u32,
     /// With a start from nothing: remove the committed files that are in the output folder
     #[arg(long)]
     overwrite: bool,
@@ -143,6 +149,10 @@ impl JobArgs {
                 Packing::Lz4 => Compression::Lz4,
                 Packing::Zstd => Compression::Zstd,
             },
+            local_cache: self.cache.clone().map(|folder| LocalCacheConfig {
+                folder,
+                limit_bytes: u64::from(self.cache_mib) << 20,
+            }),
             ..JobConfig::default()
         };
         config.checkpoints.interval = Some(self.interval);

@@ -129,7 +129,7 @@ mod threads;
 pub mod units;
 
 pub use board::CompletedCheckpoint;
-pub use environment::{Environment, JobConfig};
+pub use environment::{Environment, JobConfig, LocalCacheConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use job::{JobHandle, JobOutcome, JobProgress, JobResult, Resumed};
 pub use operators::basic::OnBadRecord;

@@ -14,8 +14,8 @@ use crossbeam::channel::{Sender, unbounded};
 use strandline_barrier::CheckpointId;
 use strandline_coordinator::{Attempt, Machine, Plan, TaskId};
 use strandline_snapshot::{
-    Attempt as ClaimAttempt, Claim, Claimant, JobId, Listed, Nonce, Owner, Snapshot, Store,
-    has_taken_up, history, job_name, last_savepoint, open_store, verify,
+    Attempt as ClaimAttempt, Claim, Claimant, JobId, Listed, LocalCache, Nonce, Owner, Snapshot,
+    Store, has_taken_up, history, job_name, last_savepoint, open_store, verify,
 };
 
 use crate::board::Board;
@@ -67,7 +67,7 @@ pub(crate) fn start(
     let (store, folder) = open(&storage)?;
     let id = identity(name, &config, folder)?;
     check_name(&store, id, name)?;
-    let base = find_base(&store, id, &config)?;
+    let base = find_base(&store, id, &config)?.map(|base| base.cached(&config)).transpose()?;
     check_graph(&graph, id, base.as_ref())?;
     let clock = SystemClock::new();
     let owner = Arc::new(claim(&store, id, name, &config, base.as_ref(), clock)?);
@@ -125,6 +125,21 @@ fn check_name(store: &Arc<dyn Store>, id: JobId, name: &str) -> Result<()> {
              id, or another root"
         ))),
         _ => Ok(()),
+    }
+}
+
+impl Base {
+    /// The same, read through the local folder that the job is told to use.
+    fn cached(self, config: &JobConfig) -> Result<Self> {
+        let Some(cache) = &config.local_cache else {
+            return Ok(self);
+        };
+        let local = LocalCache::open(&cache.folder, cache.limit_bytes);
+        let local = local.map_err(|error| {
+            Error::new(ErrorKind::Invalid, "name another folder for the cache").because(error)
+        })?;
+        let snapshot = Snapshot::clone(&self.snapshot).with_local_cache(Arc::new(local));
+        Ok(Self { snapshot: Arc::new(snapshot), ..self })
     }
 }
 

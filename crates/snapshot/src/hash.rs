@@ -15,6 +15,11 @@ impl Hash {
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
+
+    /// Reads 64 hex digits.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        blake3::Hash::from_hex(text).ok().map(|hash| Self(*hash.as_bytes()))
+    }
 }
 
 impl fmt::Display for Hash {

@@ -101,6 +101,7 @@ mod hash;
 mod history;
 mod index;
 mod job;
+mod keep;
 mod lease;
 mod live;
 mod manifest;
@@ -137,6 +138,7 @@ pub use history::{
     resolve, split_job,
 };
 pub use job::JobId;
+pub use keep::LocalCache;
 pub use manifest::{Manifest, RunRef, Section};
 pub use nonce::Nonce;
 pub use owner::{Checkpoint, Owner, Published, Swept};

@@ -194,6 +194,7 @@ impl Owner {
                 folder: names::packs(self.job),
                 manifest: names::manifest(self.job, base.checkpoint),
                 maps: None,
+                local: None,
             }),
             job: self.job,
             number: checkpoint,

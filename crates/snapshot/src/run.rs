@@ -12,6 +12,7 @@ use crate::chunk::{ChunkCursor, Flaw, Stop, Stops, Value, VisitValue};
 use crate::filter::Filter;
 use crate::hash::Hash;
 use crate::index::{ChunkRef, RunIndex};
+use crate::keep::LocalCache;
 use crate::manifest::RunRef;
 use crate::plain::Plain;
 use crate::ranges::KeyRange;
@@ -34,9 +35,22 @@ pub(crate) struct Packs {
     pub(crate) manifest: String,
     /// Packs that have been mapped, if they are to be; `None` for one that can't be.
     pub(crate) maps: Option<Mutex<BTreeMap<String, Option<Mapped>>>>,
+    /// What has been read is kept here, and looked for first.
+    pub(crate) local: Option<Arc<LocalCache>>,
 }
 
 impl Packs {
+    /// The same packs, with nothing mapped yet.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            folder: self.folder.clone(),
+            manifest: self.manifest.clone(),
+            maps: self.maps.as_ref().map(|_| Mutex::default()),
+            local: self.local.clone(),
+        }
+    }
+
     /// The path of a pack, and its name for people.
     pub(crate) fn pack(&self, name: &str) -> Result<(String, String)> {
         let path = format!("{}{name}", self.folder);
@@ -105,10 +119,11 @@ impl Packs {
     }
 
     pub(crate) fn index(&self, run: &RunRef) -> Result<RunIndex> {
-        let bytes = self.piece(&run.pack, run.index_offset, run.index_bytes as usize)?;
-        if Hash::of(&bytes) != run.index_hash {
+        let (offset, len) = (run.index_offset, run.index_bytes as usize);
+        let bytes = self.whole(&run.pack, offset, len, &run.index_hash)?;
+        let Some(bytes) = bytes else {
             return Err(self.damaged(&run.pack, "the index of a run does not fit its hash"));
-        }
+        };
         if let Some(version) = RunIndex::newer_version(&bytes) {
             let (_, object) = self.pack(&run.pack)?;
             let text = format!("{object} needs version {version} of indexes; this build reads 1");
@@ -124,26 +139,69 @@ impl Packs {
             return Ok(None);
         };
         let pack = index.pack(filter.pack);
-        let bytes = self.read(pack, filter.offset, filter.bytes as usize)?;
-        if Hash::of(&bytes) != filter.hash {
+        let bytes = self.whole(pack, filter.offset, filter.bytes as usize, &filter.hash)?;
+        let Some(bytes) = bytes else {
             return Err(self.damaged(pack, "the filter of a run does not fit its hash"));
-        }
-        let filter = Filter::decode(bytes);
+        };
+        let filter = Filter::decode(bytes.to_vec());
         filter
             .map(Some)
             .ok_or_else(|| self.damaged(pack, "the filter of a run does not fit its layout"))
     }
 
+    /// A piece that is hashed as it is stored: `None` if it doesn't fit its hash.
+    fn whole(&self, pack: &str, offset: u64, len: usize, hash: &Hash) -> Result<Option<Plain>> {
+        if let Some(local) = &self.local
+            && let Some(kept) = local.get(hash)
+        {
+            if Hash::of(&kept) == *hash {
+                return Ok(Some(Plain::from(kept)));
+            }
+            local.forget(hash);
+        }
+        let bytes = self.piece(pack, offset, len)?;
+        if Hash::of(&bytes) != *hash {
+            return Ok(None);
+        }
+        if let Some(local) = &self.local {
+            local.put(hash, &bytes);
+        }
+        Ok(Some(bytes))
+    }
+
     /// The plain bytes of a chunk.
     pub(crate) fn chunk(&self, index: &RunIndex, chunk: &ChunkRef) -> Result<Plain> {
+        if let Some(plain) = self.kept(chunk) {
+            return Ok(plain);
+        }
         let pack = index.pack(chunk.pack);
         let stored = self.piece(pack, chunk.offset, chunk.stored_bytes as usize)?;
         self.verified(pack, &stored, chunk)
     }
 
+    /// The plain bytes of a chunk that has been read before.
+    fn kept(&self, chunk: &ChunkRef) -> Option<Plain> {
+        let local = self.local.as_ref()?;
+        let stored = Plain::from(local.get(&chunk.hash)?);
+        let plain = block::plain(&stored, chunk.plain_bytes as usize, &chunk.hash);
+        if plain.is_err() {
+            local.forget(&chunk.hash);
+        }
+        plain.ok()
+    }
+
+    /// Whether a chunk need not be read from its pack.
+    fn is_kept(&self, chunk: &ChunkRef) -> bool {
+        self.local.as_ref().is_some_and(|local| local.has(&chunk.hash))
+    }
+
     fn verified(&self, pack: &str, stored: &Plain, chunk: &ChunkRef) -> Result<Plain> {
-        block::plain(stored, chunk.plain_bytes as usize, &chunk.hash)
-            .map_err(|flaw| self.damaged(pack, flaw))
+        let plain = block::plain(stored, chunk.plain_bytes as usize, &chunk.hash)
+            .map_err(|flaw| self.damaged(pack, flaw))?;
+        if let Some(local) = &self.local {
+            local.put(&chunk.hash, stored);
+        }
+        Ok(plain)
     }
 
     fn span_bytes(&self) -> u64 {
@@ -347,16 +405,24 @@ impl RunCursor {
         if self.range.ends_by(&chunk.first_key) {
             return Ok(false);
         }
-        if !self.span.holds(chunk) {
-            self.span = self.read_span(chunk)?;
-        }
-        let stored = self.span.chunk(chunk);
-        let plain = self.packs.verified(index.pack(chunk.pack), &stored, chunk)?;
+        let plain = match self.packs.kept(chunk) {
+            Some(plain) => plain,
+            None => self.read_chunk(chunk)?,
+        };
         self.next_chunk += 1;
         let after = index.chunks.get(self.next_chunk);
         self.is_last = after.is_none_or(|after| self.range.ends_by(&after.first_key));
         self.chunk.begin(plain).map_err(|flaw| self.flaw(flaw))?;
         Ok(true)
+    }
+
+    /// The next chunk, with those behind it if it must be read.
+    fn read_chunk(&mut self, chunk: &ChunkRef) -> Result<Plain> {
+        if !self.span.holds(chunk) {
+            self.span = self.read_span(chunk)?;
+        }
+        let stored = self.span.chunk(chunk);
+        self.packs.verified(self.index.pack(chunk.pack), &stored, chunk)
     }
 
     /// Reads the next chunk and those behind it that lie side by side in its pack.
@@ -367,7 +433,7 @@ impl RunCursor {
         for chunk in behind {
             let chunk_end = end.saturating_add(u64::from(chunk.stored_bytes));
             let adjoins = chunk.pack == first.pack && chunk.offset == end && chunk_end <= limit;
-            if !adjoins || self.range.ends_by(&chunk.first_key) {
+            if !adjoins || self.range.ends_by(&chunk.first_key) || self.packs.is_kept(chunk) {
                 break;
             }
             end = chunk_end;

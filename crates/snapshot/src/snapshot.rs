@@ -9,6 +9,7 @@ use crate::cache::ChunkCache;
 use crate::chunk::{Value, VisitValue};
 use crate::filter;
 use crate::job::JobId;
+use crate::keep::LocalCache;
 use crate::manifest::{self, Manifest, Section};
 use crate::names;
 use crate::ranges::{KeyRange, hold, overlapping};
@@ -65,7 +66,8 @@ impl Snapshot {
 
     fn new(store: &Arc<dyn Store>, folder: String, path: String, manifest: Manifest) -> Self {
         let store = Arc::clone(store);
-        Self::of_packs(Packs { store, folder, manifest: path, maps: None }, Arc::new(manifest))
+        let packs = Packs { store, folder, manifest: path, maps: None, local: None };
+        Self::of_packs(packs, Arc::new(manifest))
     }
 
     /// The same, reading packs through memory maps where the store can: without copies. For files
@@ -73,13 +75,19 @@ impl Snapshot {
     /// otherwise there would be an error that names it.
     #[must_use]
     pub fn mapped(self) -> Self {
-        let Packs { store, folder, manifest, .. } = &*self.packs;
-        let packs = Packs {
-            store: Arc::clone(store),
-            folder: folder.clone(),
-            manifest: manifest.clone(),
-            maps: Some(Mutex::default()),
-        };
+        let packs = Packs { maps: Some(Mutex::default()), ..self.packs.again() };
+        Self { cache: self.cache, ..Self::of_packs(packs, self.manifest) }
+    }
+
+    /// The same, keeping what is read in a local folder and looking there first: for a checkpoint
+    /// that is far away and read more than once. Bytes from there are verified like any others. A
+    /// store that is a folder itself is read as before.
+    #[must_use]
+    pub fn with_local_cache(self, local: Arc<LocalCache>) -> Self {
+        if self.packs.store.local_root().is_some() {
+            return self;
+        }
+        let packs = Packs { local: Some(local), ..self.packs.again() };
         Self { cache: self.cache, ..Self::of_packs(packs, self.manifest) }
     }
 

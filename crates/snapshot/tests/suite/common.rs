@@ -85,7 +85,11 @@ pub(crate) fn publish_changes(
 
 /// Reads a checkpoint back; sections without entries are left out.
 pub(crate) fn read(store: &Arc<dyn Store>, number: u64) -> Result<Model> {
-    let snapshot = Snapshot::open(store, job(), number)?;
+    read_all(&Snapshot::open(store, job(), number)?)
+}
+
+/// Reads a checkpoint that has been opened.
+pub(crate) fn read_all(snapshot: &Snapshot) -> Result<Model> {
     let mut model = Model::new();
     for section in snapshot.sections() {
         let mut entries = BTreeMap::new();

@@ -10,6 +10,7 @@ mod golden;
 mod histories;
 mod leaks;
 mod limits;
+mod local_cache;
 mod merging;
 mod owners;
 mod repair;
