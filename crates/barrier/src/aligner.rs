@@ -317,6 +317,7 @@ mod tests {
         Barrier {
             id: CheckpointId(id.parse().unwrap()),
             triggered_ms: 0,
+            base: None,
             options: CheckpointOptions::new(CheckpointKind::Checkpoint, alignment),
         }
     }

@@ -51,6 +51,10 @@ pub struct Barrier {
     pub id: CheckpointId,
     /// When the checkpoint was triggered, in Unix milliseconds.
     pub triggered_ms: u64,
+    /// The completed checkpoint that this one is based on: a task may hand over what it has changed
+    /// since, instead of everything. It is told with the barrier so that all tasks go by the same one,
+    /// whenever they hear of completed checkpoints.
+    pub base: Option<CheckpointId>,
     /// What it asks of every task.
     pub options: CheckpointOptions,
 }

@@ -60,6 +60,7 @@
 //! let barrier = Barrier {
 //!     id: CheckpointId(1),
 //!     triggered_ms: 1_700_000_000_000,
+//!     base: None,
 //!     options: CheckpointOptions::new(CheckpointKind::Checkpoint, Alignment::Aligned),
 //! };
 //! left.try_send(Envelope::Batch("before"))?;

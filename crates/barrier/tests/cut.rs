@@ -47,6 +47,7 @@ fn barrier(id: u64, alignment: Alignment) -> Barrier {
     Barrier {
         id: CheckpointId(id),
         triggered_ms: 0,
+        base: None,
         options: CheckpointOptions::new(CheckpointKind::Checkpoint, alignment),
     }
 }

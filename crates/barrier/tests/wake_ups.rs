@@ -114,6 +114,7 @@ fn produce(parker: &Parker, mut outlet: Outlet<u64>) {
         outlet.broadcast(Marker::Barrier(Barrier {
             id: CheckpointId(id),
             triggered_ms: 0,
+            base: None,
             options: CheckpointOptions::new(CheckpointKind::Checkpoint, Alignment::Aligned),
         }));
         flush(parker, &mut outlet);

@@ -7,13 +7,17 @@
 //! A section is named `<operator uid>/<state>`. All subtasks of an operator write runs of the same
 //! section; keyed entries are disjoint by hash, entries of operator state by their names.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use strandline_snapshot::{Checkpoint, Contents, Snapshot, Written};
-use strandline_state::{Frozen, HashRange, KeyHash, MaxParallelism, decode_entry, hash_range};
+use strandline_barrier::{Barrier, CheckpointId};
+use strandline_snapshot::{Checkpoint, Contents, PackWriter, Snapshot, Written};
+use strandline_state::{
+    Epoch, Frozen, HashRange, KeyHash, MaxParallelism, Table, View, decode_entry, hash_range,
+};
 
 use crate::sink::MakeDurable;
 use crate::{Error, ErrorKind, Result};
@@ -21,7 +25,7 @@ use crate::{Error, ErrorKind, Result};
 /// What one task hands over at a barrier.
 #[derive(Default)]
 pub(crate) struct TaskSnapshot {
-    sections: Vec<(String, Box<dyn Frozen>)>,
+    sections: Vec<(String, Contents, Box<dyn Frozen>)>,
     durables: Vec<MakeDurable>,
     /// Where each split of a source stood.
     pub(crate) splits: Vec<SplitProgress>,
@@ -30,9 +34,9 @@ pub(crate) struct TaskSnapshot {
 }
 
 impl TaskSnapshot {
-    /// Adds one named piece of state.
+    /// Adds one named piece of state, all of it.
     pub(crate) fn section(&mut self, name: &str, frozen: impl Frozen + 'static) {
-        self.sections.push((name.to_owned(), Box::new(frozen)));
+        self.sections.push((name.to_owned(), Contents::All, Box::new(frozen)));
     }
 
     /// Adds something that must be synced before the task is acknowledged.
@@ -43,7 +47,7 @@ impl TaskSnapshot {
 
 impl std::fmt::Debug for TaskSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.sections.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = self.sections.iter().map(|(name, ..)| name.as_str()).collect();
         f.debug_struct("TaskSnapshot").field("sections", &names).finish_non_exhaustive()
     }
 }
@@ -121,30 +125,98 @@ pub(crate) fn write_snapshot(
         make_durable()?;
     }
     let mut pack = checkpoint.writer(label).map_err(storage)?;
-    for (name, frozen) in &snapshot.sections {
-        let mut run = pack.section(name, Contents::All, Vec::new()).map_err(storage)?;
-        let mut failed = None;
-        frozen
-            .visit(&mut |key, value| match run.push(key, value) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
-            })
-            .map_err(|error| unencodable(name, error))?;
-        if let Some(error) = failed {
-            return Err(storage(error));
-        }
-        run.finish().map_err(storage)?;
+    for (name, contents, frozen) in &snapshot.sections {
+        write_section(&mut pack, name, *contents, &**frozen)?;
     }
     let written = pack.finish().map_err(storage)?;
     Ok(TaskState { written, splits: snapshot.splits, ended: snapshot.ended })
 }
 
+fn write_section(
+    pack: &mut PackWriter,
+    name: &str,
+    contents: Contents,
+    frozen: &dyn Frozen,
+) -> Result<()> {
+    let mut run = pack.section(name, contents, Vec::new()).map_err(storage)?;
+    let mut failed = None;
+    let mut note = |pushed: strandline_snapshot::Result<()>| match pushed {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let visited = match contents {
+        Contents::All => frozen.visit(&mut |key, value| note(run.push(key, value))),
+        Contents::Changed => frozen.visit_changes(&mut |key, value| {
+            note(match value {
+                Some(value) => run.push(key, value),
+                None => run.delete(key),
+            })
+        }),
+    };
+    visited.map_err(|error| unencodable(name, error))?;
+    failed.map_or(Ok(()), |error| Err(storage(error)))?;
+    run.finish().map_err(storage)
+}
+
+/// A table of keyed state whose changes are handed over, and which checkpoints have them.
+#[derive(Debug)]
+pub(crate) struct Tracked<K, V> {
+    pub(crate) table: Table<K, V>,
+    /// The completed checkpoint that has everything last changed in the table's confirmed epoch or
+    /// before.
+    confirmed: Option<CheckpointId>,
+    /// Freezes since, the oldest first: checkpoints that may be completed, or have failed.
+    frozen: VecDeque<(CheckpointId, Epoch)>,
+}
+
+impl<K, V> Tracked<K, V> {
+    pub(crate) fn new() -> Self {
+        Self { table: Table::new(), confirmed: None, frozen: VecDeque::new() }
+    }
+
+    /// The table holds what a checkpoint of this job has.
+    pub(crate) fn restored(&mut self, restored: &Restored) {
+        self.confirmed = restored.checkpoint;
+    }
+
+    /// Freezes the table for a checkpoint: its changes since the checkpoint's base, or all of it where
+    /// the base is none that the table knows.
+    pub(crate) fn freeze<F: Frozen + 'static>(
+        &mut self,
+        barrier: &Barrier,
+        section: &str,
+        snapshot: &mut TaskSnapshot,
+        frozen: impl FnOnce(View<K, V>) -> F,
+    ) {
+        let contents = self.confirm(barrier.base);
+        let view = self.table.freeze();
+        self.frozen.push_back((barrier.id, view.epoch()));
+        snapshot.sections.push((section.to_owned(), contents, Box::new(frozen(view))));
+    }
+
+    fn confirm(&mut self, base: Option<CheckpointId>) -> Contents {
+        let Some(base) = base else {
+            return Contents::All;
+        };
+        if let Some(at) = self.frozen.iter().position(|(id, _)| *id == base) {
+            // The views before it were of checkpoints that are completed and older, or have failed.
+            if let Some((id, epoch)) = self.frozen.drain(..=at).next_back() {
+                self.table.confirm(epoch);
+                self.confirmed = Some(id);
+            }
+        }
+        if self.confirmed == Some(base) { Contents::Changed } else { Contents::All }
+    }
+}
+
 /// The checkpoint that a job goes on from, as one task sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Restored {
+    /// Its number, if it is one of this job's that the next one can be based on.
+    pub(crate) checkpoint: Option<CheckpointId>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) subtask: u32,
     pub(crate) parallelism: u32,

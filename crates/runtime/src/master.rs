@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
 use parking_lot::Mutex;
-use strandline_barrier::{Barrier, CheckpointId};
+use strandline_barrier::{Barrier, CheckpointId, CheckpointOptions};
 use strandline_coordinator::{Action, Attempt, Event, Machine, Outcome, Purpose, TaskId};
-use strandline_snapshot::{Checkpoint, JobId, Owner, Store};
+use strandline_snapshot::{Checkpoint, JobId, Owner, Store, Written};
 
 use crate::board::{Board, CompletedCheckpoint};
 use crate::checkpointing::{
@@ -99,7 +99,19 @@ pub(crate) struct JobMaster {
 struct Making {
     triggered: Duration,
     triggered_ms: u64,
+    /// The completed checkpoint that it is based on.
+    base: Option<u64>,
     opened: Mutex<Opened>,
+    merge: Mutex<Merge>,
+}
+
+/// What has become of the runs of the base that were to be merged.
+enum Merge {
+    /// The first storage thread that comes does it.
+    NotYet,
+    Done(Written),
+    /// It is part of the checkpoint, or has failed: the runs stay as they are.
+    Over,
 }
 
 /// How far the storage side of a checkpoint has come.
@@ -377,8 +389,7 @@ impl JobMaster {
     fn act(&mut self, action: Action<TaskState>, now: Now) {
         match action {
             Action::Trigger { id, options, purpose, roots } => {
-                let making = self.making.entry(id).or_insert_with(|| Arc::new(Making::new(now)));
-                let barrier = Barrier { id, triggered_ms: making.triggered_ms, options };
+                let barrier = self.begin(id, options, now);
                 let hold = purpose == Purpose::Suspend;
                 for root in roots {
                     self.command(root, Command::Trigger { barrier, hold });
@@ -406,6 +417,31 @@ impl JobMaster {
         }
     }
 
+    /// Begins a checkpoint on top of the newest completed one, and has runs of that merged meanwhile.
+    fn begin(&mut self, id: CheckpointId, options: CheckpointOptions, now: Now) -> Barrier {
+        let making = match self.making.get(&id) {
+            // Tasks that have ended meanwhile are told by themselves.
+            Some(making) => Arc::clone(making),
+            None => self.open(id, now),
+        };
+        let base = making.base.map(CheckpointId);
+        Barrier { id, triggered_ms: making.triggered_ms, base, options }
+    }
+
+    fn open(&mut self, id: CheckpointId, now: Now) -> Arc<Making> {
+        let owner = Arc::clone(&self.parts.owner);
+        let making = Arc::new(Making::new(now, owner.newest()));
+        self.making.insert(id, Arc::clone(&making));
+        if making.base.is_some() {
+            // The base must be kept from now on, whatever is completed before the first task writes.
+            // An error is found again by whoever writes.
+            making.open(&owner, id).ok();
+            let merging = Arc::clone(&making);
+            (self.parts.executor)(Box::new(move || merging.merge(&owner, id)));
+        }
+        making
+    }
+
     fn command(&self, task: TaskId, command: Command) {
         if let Some(desk) = self.parts.tasks.get(&task) {
             // A task that has gone needs no command; its report is in the inbox.
@@ -425,10 +461,12 @@ impl JobMaster {
             return;
         };
         let metadata = self.metadata(making, &handles, last, now);
-        let written = handles.into_iter().map(|(_, state)| state.written).collect();
+        let mut written: Vec<_> = handles.into_iter().map(|(_, state)| state.written).collect();
+        let making = Arc::clone(making);
         let owner = Arc::clone(&self.parts.owner);
         let outbox = self.parts.outbox.clone();
         (self.parts.executor)(Box::new(move || {
+            written.extend(making.take_merged(&owner, id));
             let result = encode_metadata(&metadata).and_then(|bytes| {
                 owner.publish(id.0, written, bytes, now.unix_ms).map_err(storage)
             });
@@ -544,11 +582,39 @@ impl JobMaster {
 }
 
 impl Making {
-    fn new(now: Now) -> Self {
+    fn new(now: Now, base: Option<u64>) -> Self {
         Self {
             triggered: now.monotonic,
             triggered_ms: now.unix_ms,
+            base,
             opened: Mutex::new(Opened::NotYet),
+            merge: Mutex::new(if base.is_some() { Merge::NotYet } else { Merge::Over }),
+        }
+    }
+
+    /// Merges runs of the base, unless that has been done.
+    fn merge(&self, owner: &Owner, id: CheckpointId) {
+        let mut merge = self.merge.lock();
+        if !matches!(*merge, Merge::NotYet) {
+            return;
+        }
+        let merged =
+            self.open(owner, id).and_then(|checkpoint| checkpoint.merge().map_err(storage));
+        *merge = match merged {
+            Ok(written) => Merge::Done(written),
+            Err(error) => {
+                tracing::warn!("runs are left as they are by checkpoint {id}: {}", error.full());
+                Merge::Over
+            }
+        };
+    }
+
+    /// What merging has come to; waits for it.
+    fn take_merged(&self, owner: &Owner, id: CheckpointId) -> Option<Written> {
+        self.merge(owner, id);
+        match std::mem::replace(&mut *self.merge.lock(), Merge::Over) {
+            Merge::Done(written) => Some(written),
+            Merge::NotYet | Merge::Over => None,
         }
     }
 
@@ -557,7 +623,7 @@ impl Making {
         match &*opened {
             Opened::Open(checkpoint) => Ok(checkpoint.clone()),
             Opened::NotYet => {
-                let checkpoint = owner.begin(id.0, owner.newest()).map_err(storage)?;
+                let checkpoint = owner.begin(id.0, self.base).map_err(storage)?;
                 *opened = Opened::Open(checkpoint.clone());
                 Ok(checkpoint)
             }

@@ -1,6 +1,6 @@
 //! Operators with one input and one output, and the link that runs them in a chain.
 
-use strandline_barrier::CheckpointId;
+use strandline_barrier::{Barrier, CheckpointId};
 
 use crate::checkpointing::{Restored, TaskSnapshot};
 use crate::link::{BoxLink, Flushed, Link, Signal};
@@ -25,7 +25,7 @@ pub(crate) trait Operator: Send {
     }
 
     /// Freezes its state into `snapshot`. Must not depend on how much state there is.
-    fn freeze(&mut self, _id: CheckpointId, _snapshot: &mut TaskSnapshot) -> Result<()> {
+    fn freeze(&mut self, _barrier: &Barrier, _snapshot: &mut TaskSnapshot) -> Result<()> {
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl<O: Operator> OperatorLink<O> {
             Signal::Restore(restored) => self.operator.restore(restored),
             Signal::Watermark(time) => self.operator.watermark(*time, &mut self.out),
             Signal::Barrier(barrier, snapshot) | Signal::Snapshot(barrier, snapshot) => {
-                self.operator.freeze(barrier.id, snapshot)
+                self.operator.freeze(barrier, snapshot)
             }
             Signal::Completed(id) => self.operator.completed(*id),
             Signal::Splits(_)

@@ -509,7 +509,9 @@ impl Start<'_> {
 impl Base {
     /// The checkpoint as one subtask sees it.
     fn slice(&self, subtask: u32, config: &JobConfig) -> Restored {
+        let own = self.savepoint.is_none();
         Restored {
+            checkpoint: own.then_some(CheckpointId(self.listed.checkpoint)),
             snapshot: Arc::clone(&self.snapshot),
             subtask,
             parallelism: config.parallelism,

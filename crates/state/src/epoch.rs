@@ -31,6 +31,16 @@ impl Epoch {
     pub const fn number(self) -> u32 {
         self.0
     }
+
+    /// How many freezes lie between an older epoch and this one.
+    pub(crate) const fn since(self, older: Self) -> u32 {
+        self.0.saturating_sub(older.0)
+    }
+
+    /// The epoch so many freezes before.
+    pub(crate) const fn before(self, freezes: u32) -> Self {
+        Self(self.0.saturating_sub(freezes))
+    }
 }
 
 /// Which epoch writes are of, and which of them are confirmed.

@@ -17,6 +17,9 @@ pub enum ErrorKind {
     Corrupt,
     /// A setting lies outside its range.
     OutOfRange,
+    /// A view was told to let go of its memory before it had been read. What was made of it is of no
+    /// use; the state itself is as it was.
+    Released,
 }
 
 /// An error of this crate: a [kind](Error::kind) to act on, a text to read, and its source if there

@@ -29,6 +29,9 @@ use crate::table::View;
 /// Takes an entry (key, value) and says whether to go on.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
+/// Takes a change (key, and the value unless it has gone) and says whether to go on.
+pub type VisitChange<'a> = &'a mut dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()>;
+
 /// State that no longer changes, as entries of bytes.
 pub trait Frozen: Send + Sync {
     /// How many entries there are.
@@ -41,6 +44,18 @@ pub trait Frozen: Send + Sync {
     /// An entry can't be encoded; the error names it. Entries are never left out, so what has been
     /// seen by then is of no use.
     fn visit(&self, visit: Visit<'_>) -> Result<(), Error>;
+
+    /// Whether [`visit_changes`](Self::visit_changes) shows less than everything, and what has gone.
+    /// Where it doesn't, what it shows replaces all that there was.
+    fn tracks_changes(&self) -> bool;
+
+    /// Shows what has changed since the last confirmed freeze: each key with its value, and without
+    /// one where it was removed. In strictly ascending byte order, until the last one or until told
+    /// to break off.
+    ///
+    /// # Errors
+    /// As [`visit`](Self::visit).
+    fn visit_changes(&self, visit: VisitChange<'_>) -> Result<(), Error>;
 }
 
 /// Keyed state with a namespace: the table's keys are pairs, and its hashes are those of the first.
@@ -126,6 +141,14 @@ impl Frozen for Entries {
         let _broken_off = self.0.iter().try_for_each(|(key, value)| visit(key, value));
         Ok(())
     }
+
+    fn tracks_changes(&self) -> bool {
+        false
+    }
+
+    fn visit_changes(&self, visit: VisitChange<'_>) -> Result<(), Error> {
+        self.visit(&mut |key, value| visit(key, Some(value)))
+    }
 }
 
 /// Entries of a table, whose keys have a key and a namespace in them.
@@ -147,42 +170,98 @@ where
     }
 
     fn visit(&self, visit: Visit<'_>) -> Result<(), Error> {
-        let mut batch = Batch::default();
-        let mut entries = self.view.iter().peekable();
-        while let Some((hash, both, value)) = entries.next() {
+        let mut visit = |key: &[u8], value: Option<&[u8]>| match value {
+            Some(value) => visit(key, value),
+            None => ControlFlow::Continue(()),
+        };
+        let mut batch = Batch::new(&mut visit);
+        self.view.visit(|hash, both, value| {
             let (key, namespace) = (self.parts)(both);
-            batch.push(hash, key, namespace, value)?;
-            if entries.peek().is_some_and(|(next, ..)| *next == hash) {
-                continue;
-            }
-            if batch.show(visit)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+            batch.take(hash, key, namespace, Some(value))
+        })?;
+        batch.finish()
+    }
+
+    fn tracks_changes(&self) -> bool {
+        true
+    }
+
+    fn visit_changes(&self, visit: VisitChange<'_>) -> Result<(), Error> {
+        let mut batch = Batch::new(visit);
+        self.view.visit_changes(|hash, both, value| {
+            let (key, namespace) = (self.parts)(both);
+            batch.take(hash, key, namespace, value)
+        })?;
+        batch.finish()
     }
 }
 
 /// The encoded entries of one hash. Its memory is used again for the next.
-#[derive(Default)]
-struct Batch {
+struct Batch<'a> {
+    visit: VisitChange<'a>,
+    hash: Option<KeyHash>,
     bytes: Vec<u8>,
     entries: Vec<Encoded>,
+    /// Why it ends early: an error, or `Ok` where it was told to break off.
+    ended: Option<Result<(), Error>>,
 }
 
 /// Where an entry's key and value are.
 struct Encoded {
     key: Range<usize>,
-    value: Range<usize>,
+    value: Option<Range<usize>>,
 }
 
-impl Batch {
+impl<'a> Batch<'a> {
+    fn new(visit: VisitChange<'a>) -> Self {
+        Self { visit, hash: None, bytes: Vec::new(), entries: Vec::new(), ended: None }
+    }
+
+    /// Takes the next entry; those of the hash before are shown.
+    fn take<K, N, V>(
+        &mut self,
+        hash: KeyHash,
+        key: &K,
+        namespace: &N,
+        value: Option<&V>,
+    ) -> ControlFlow<()>
+    where
+        K: Serialize,
+        N: Serialize,
+        V: Serialize,
+    {
+        let shown =
+            if self.hash == Some(hash) { Ok(ControlFlow::Continue(())) } else { self.show() };
+        self.hash = Some(hash);
+        match shown {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return self.end(Ok(())),
+            Err(error) => return self.end(Err(error)),
+        }
+        match self.push(hash, key, namespace, value) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => self.end(Err(error)),
+        }
+    }
+
+    fn end(&mut self, with: Result<(), Error>) -> ControlFlow<()> {
+        self.ended = Some(with);
+        ControlFlow::Break(())
+    }
+
+    fn finish(mut self) -> Result<(), Error> {
+        match self.ended.take() {
+            Some(ended) => ended,
+            None => self.show().map(drop),
+        }
+    }
+
     fn push<K, N, V>(
         &mut self,
         hash: KeyHash,
         key: &K,
         namespace: &N,
-        value: &V,
+        value: Option<&V>,
     ) -> Result<(), Error>
     where
         K: Serialize,
@@ -198,16 +277,19 @@ impl Batch {
         }
         encode_key(namespace, &mut self.bytes)?;
         let middle = self.bytes.len();
-        if let Err(error) = encode_value(value, &mut self.bytes) {
+        if let Some(value) = value
+            && let Err(error) = encode_value(value, &mut self.bytes)
+        {
             return Err(refused_value(part(&self.bytes, begin..middle), error));
         }
-        self.entries.push(Encoded { key: begin..middle, value: middle..self.bytes.len() });
+        let value = value.map(|_| middle..self.bytes.len());
+        self.entries.push(Encoded { key: begin..middle, value });
         Ok(())
     }
 
     /// Shows all entries in order and forgets them.
-    fn show(&mut self, visit: Visit<'_>) -> Result<ControlFlow<()>, Error> {
-        let Self { bytes, entries } = self;
+    fn show(&mut self) -> Result<ControlFlow<()>, Error> {
+        let Self { bytes, entries, visit, .. } = self;
         entries.sort_unstable_by_key(|entry| part(bytes, entry.key.clone()));
         let mut flow = ControlFlow::Continue(());
         let mut last: &[u8] = &[];
@@ -217,7 +299,7 @@ impl Batch {
                 return Err(refused_key("two unequal keys have equal bytes", key));
             }
             last = key;
-            flow = visit(key, part(bytes, entry.value.clone()));
+            flow = visit(key, entry.value.clone().map(|value| part(bytes, value)));
             if flow.is_break() {
                 break;
             }

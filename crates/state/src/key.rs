@@ -12,6 +12,7 @@
 mod decode;
 mod encode;
 mod group;
+mod short;
 mod trace;
 
 use serde::de::DeserializeOwned;
@@ -72,8 +73,12 @@ pub fn hash_key_bytes(bytes: &[u8]) -> KeyHash {
 #[inline]
 pub fn hash_key<K: Serialize + ?Sized>(key: &K, scratch: &mut Vec<u8>) -> Result<KeyHash, Error> {
     scratch.clear();
-    encode_key(key, scratch)?;
-    Ok(hash_key_bytes(scratch))
+    let mut short = None;
+    key.serialize(encode::Encoder::noting(scratch, &mut short))?;
+    match short {
+        Some(short) if short.len == scratch.len() => Ok(KeyHash(short.hash())),
+        _ => Ok(hash_key_bytes(scratch)),
+    }
 }
 
 #[cfg(test)]

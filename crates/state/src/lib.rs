@@ -30,11 +30,12 @@
 //! - An access to a table reads five pieces of memory, of which two lie outside the cache in a table
 //!   that is much larger than it. There is no rehash: an insertion moves at most one segment (about
 //!   5 000 entries).
-//! - `freeze` copies one pointer per 2 560 to 5 120 entries. Each page (10 to 20 entries) is copied
+//! - `freeze` copies one pointer per 200 000 to 400 000 entries. Each page (12 to 24 entries) is copied
 //!   at its first write after a freeze, if the view is still alive: a view costs at most as much
 //!   memory as the table had.
-//! - An entry takes its own size, 8 bytes for the hash, about 9 for its page, and spare room in the
-//!   page as in a growing `Vec`.
+//! - A view knows what was changed since the last one that was confirmed, and shows it without a look
+//!   at the rest.
+//! - An entry takes its own size, 8 bytes for the hash, and about 10 for its page.
 //! - Hashing a short key allocates nothing; encoding a view reuses its buffers.
 //!
 //! # Example
@@ -59,7 +60,7 @@
 //! // The table goes on; the view stays.
 //! let ebb = hash_key("ebb", &mut scratch)?;
 //! counts.insert(ebb, "ebb".to_owned(), 100);
-//! assert_eq!(view.get(ebb, &"ebb".to_owned()), Some(&2));
+//! assert_eq!(view.get(ebb, &"ebb".to_owned())?, Some(2));
 //!
 //! // Whoever writes the view sees sorted bytes, and can be on another thread.
 //! let frozen = keyed_plain(view);
@@ -94,4 +95,4 @@ pub use key::{
     hash_key_bytes, hash_range, key_group, owner_of,
 };
 pub use operator::{broadcast, deal, union};
-pub use table::{Table, View};
+pub use table::{Shared, Table, View};

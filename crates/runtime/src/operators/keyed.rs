@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use strandline_barrier::CheckpointId;
-use strandline_state::{Table, keyed_plain};
+use strandline_barrier::Barrier;
+use strandline_state::{KeyHash, keyed_plain};
 
 use crate::Result;
-use crate::checkpointing::{Restored, TaskSnapshot};
+use crate::checkpointing::{Restored, TaskSnapshot, Tracked};
 use crate::operator::Operator;
 use crate::operators::exchange::{Exchanged, Keyed};
 
@@ -25,7 +25,11 @@ impl<K: Exchanged + Clone + Eq + Sync> Key for K {}
 /// Calls a function with each record and the value kept for its key.
 pub(crate) struct WithState<K, T, V, U, F> {
     section: String,
-    table: Table<K, V>,
+    state: Tracked<K, V>,
+    /// The keys of a batch, and what comes with them.
+    hashes: Vec<KeyHash>,
+    keys: Vec<K>,
+    records: Vec<Option<T>>,
     function: F,
     types: PhantomData<fn(T) -> U>,
 }
@@ -36,14 +40,15 @@ impl<K, T, V, U, F> WithState<K, T, V, U, F> {
         K: Key,
         V: StateValue,
     {
-        Self { section, table: Table::new(), function, types: PhantomData }
+        let (hashes, keys, records) = (Vec::new(), Vec::new(), Vec::new());
+        Self { section, state: Tracked::new(), hashes, keys, records, function, types: PhantomData }
     }
 }
 
 impl<K, T, V, U, F> Operator for WithState<K, T, V, U, F>
 where
     K: Key,
-    T: 'static,
+    T: Send + 'static,
     V: StateValue + Default,
     U: Send + 'static,
     F: FnMut(&K, T, &mut V, &mut Vec<U>) + Send,
@@ -52,22 +57,39 @@ where
     type Out = U;
 
     fn batch(&mut self, batch: &mut Vec<Keyed<K, T>>, out: &mut Vec<U>) -> Result<()> {
+        let Self { state, hashes, keys, records, function, .. } = self;
         for Keyed { hash, key, value } in batch.drain(..) {
-            let state = self.table.get_or_insert_with(hash, &key, V::default);
-            (self.function)(&key, value, state, out);
+            hashes.push(hash);
+            keys.push(key);
+            records.push(Some(value));
         }
+        state.table.update_batch(
+            hashes,
+            keys,
+            |_| V::default(),
+            |index, value| {
+                let record = records.get_mut(index).and_then(Option::take);
+                if let (Some(key), Some(record)) = (keys.get(index), record) {
+                    function(key, record, value, out);
+                }
+            },
+        );
+        hashes.clear();
+        keys.clear();
+        records.clear();
         Ok(())
     }
 
     fn restore(&mut self, restored: &Restored) -> Result<()> {
-        let table = &mut self.table;
+        self.state.restored(restored);
+        let table = &mut self.state.table;
         restored.keyed(&self.section, |hash, key: K, (): (), value: V| {
-            table.insert(hash, key, value);
+            table.restore(hash, key, value);
         })
     }
 
-    fn freeze(&mut self, _id: CheckpointId, snapshot: &mut TaskSnapshot) -> Result<()> {
-        snapshot.section(&self.section, keyed_plain(self.table.freeze()));
+    fn freeze(&mut self, barrier: &Barrier, snapshot: &mut TaskSnapshot) -> Result<()> {
+        self.state.freeze(barrier, &self.section, snapshot, keyed_plain);
         Ok(())
     }
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
-use strandline_state::{Entries, KeyHash, Table, keyed};
+use strandline_barrier::Barrier;
+use strandline_state::{Entries, KeyHash, keyed};
 
 use crate::Result;
-use crate::checkpointing::{Restored, TaskSnapshot, decode_value, encode_value};
+use crate::checkpointing::{Restored, TaskSnapshot, Tracked, decode_value, encode_value};
 use crate::link::{BoxLink, Flushed, Link, Signal};
 use crate::operator::name_operator;
 use crate::operators::exchange::Keyed;
@@ -85,7 +86,7 @@ pub(crate) struct Sections {
 
 /// What the operator remembers, and an index over it.
 pub(crate) struct State<K, A: Aggregate> {
-    table: Table<(K, Window), A::Accumulator>,
+    tracked: Tracked<(K, Window), A::Accumulator>,
     /// Keys by the end of their window: what fires next. Made from the table at a restore.
     due: BTreeMap<i64, Vec<Due<K>>>,
     watermark_ms: i64,
@@ -99,7 +100,7 @@ type Due<K> = (KeyHash, (K, Window));
 impl<K: Key, A: Aggregate> State<K, A> {
     pub(crate) fn new() -> Self {
         Self {
-            table: Table::new(),
+            tracked: Tracked::new(),
             due: BTreeMap::new(),
             watermark_ms: i64::MIN,
             out: Vec::new(),
@@ -118,7 +119,7 @@ impl<K: Key, A: Aggregate<Key = K>> TumblingWindows<K, A> {
         }
         let entry = (key, window);
         let due = &mut state.due;
-        let accumulator = state.table.get_or_insert_with(hash, &entry, || {
+        let accumulator = state.tracked.table.get_or_insert_with(hash, &entry, || {
             due.entry(window.end_ms).or_default().push((hash, entry.clone()));
             A::Accumulator::default()
         });
@@ -143,7 +144,7 @@ impl<K: Key, A: Aggregate<Key = K>> TumblingWindows<K, A> {
             }
             let due = first.remove();
             state.out.extend(due.into_iter().filter_map(|(hash, entry)| {
-                let accumulator = state.table.remove(hash, &entry)?;
+                let accumulator = state.tracked.table.remove(hash, &entry)?;
                 Some(self.aggregate.result(&entry.0, entry.1, accumulator))
             }));
             if state.out.len() >= BATCH_RECORDS {
@@ -154,10 +155,11 @@ impl<K: Key, A: Aggregate<Key = K>> TumblingWindows<K, A> {
     }
 
     fn restore(&mut self, restored: &Restored) -> Result<()> {
-        let State { table, due, watermark_ms, .. } = &mut self.state;
+        let State { tracked, due, watermark_ms, .. } = &mut self.state;
+        tracked.restored(restored);
         restored.keyed(&self.sections.windows, |hash, key: K, window: Window, value| {
             due.entry(window.end_ms).or_default().push((hash, (key.clone(), window)));
-            table.insert(hash, (key, window), value);
+            tracked.table.restore(hash, (key, window), value);
         })?;
         // Each subtask kept the time that it had reached. At an aligned cut these are equal, since
         // every subtask has had the same watermarks from the same inputs by then; where inputs
@@ -172,8 +174,8 @@ impl<K: Key, A: Aggregate<Key = K>> TumblingWindows<K, A> {
         Ok(())
     }
 
-    fn freeze(&mut self, snapshot: &mut TaskSnapshot) -> Result<()> {
-        snapshot.section(&self.sections.windows, keyed(self.state.table.freeze()));
+    fn freeze(&mut self, barrier: &Barrier, snapshot: &mut TaskSnapshot) -> Result<()> {
+        self.state.tracked.freeze(barrier, &self.sections.windows, snapshot, keyed);
         let subtask = self.subtask.to_le_bytes().to_vec();
         let time = encode_value(&self.state.watermark_ms)?;
         snapshot.section(&self.sections.time, [(subtask, time)].into_iter().collect::<Entries>());
@@ -194,7 +196,9 @@ impl<K: Key, A: Aggregate<Key = K>> Link<Keyed<K, Timed<A::In>>> for TumblingWin
             Signal::Restore(restored) => self.restore(restored),
             Signal::Watermark(time) => self.fire(*time),
             Signal::End => self.fire(i64::MAX),
-            Signal::Barrier(_, snapshot) | Signal::Snapshot(_, snapshot) => self.freeze(snapshot),
+            Signal::Barrier(barrier, snapshot) | Signal::Snapshot(barrier, snapshot) => {
+                self.freeze(barrier, snapshot)
+            }
             Signal::Splits(_)
             | Signal::Split(_)
             | Signal::SplitEnd(_)

@@ -5,29 +5,45 @@ use std::fmt;
 use serde::ser::{self, Serialize};
 
 use super::DEPTH_MAX;
+use super::short::Short;
 use crate::error::Error;
 
 /// Writes one value. Each level of nesting gets an encoder of its own, one level less deep.
 pub(super) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     depth_left: u32,
+    /// An integer that comes first is noted here.
+    short: Option<&'a mut Option<Short>>,
 }
 
 impl<'a> Encoder<'a> {
     #[inline]
     pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out, depth_left: DEPTH_MAX }
+        Self { out, depth_left: DEPTH_MAX, short: None }
+    }
+
+    /// Notes the first bytes if they are those of an integer. The output must be empty.
+    #[inline]
+    pub(super) fn noting(out: &'a mut Vec<u8>, short: &'a mut Option<Short>) -> Self {
+        Self { out, depth_left: DEPTH_MAX, short: Some(short) }
     }
 
     #[inline]
     fn part<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        value.serialize(Encoder { out: self.out, depth_left: self.depth_left })
+        value.serialize(Encoder { out: self.out, depth_left: self.depth_left, short: None })
+    }
+
+    #[inline]
+    fn note(self, first: Short) {
+        if let Some(short) = self.short {
+            *short = Some(first);
+        }
     }
 
     #[inline]
     fn deeper(self) -> Result<Self, Error> {
         match self.depth_left.checked_sub(1) {
-            Some(depth_left) => Ok(Self { out: self.out, depth_left }),
+            Some(depth_left) => Ok(Self { depth_left, ..self }),
             None => Err(Error::key_refused(format!("a key is nested too deep: max={DEPTH_MAX}"))),
         }
     }
@@ -42,38 +58,40 @@ impl<'a> Encoder<'a> {
 
 /// Not negative: 0x80 + the number of bytes, then the bytes, the most significant one first.
 #[inline]
-fn put_unsigned(value: u64, out: &mut Vec<u8>) {
+fn put_unsigned(value: u64, out: &mut Vec<u8>) -> Short {
     let count = bytes_of(value);
-    put_digits(0x80 + count, count, value, out);
+    put_digits(0x80 + count, count, value, out)
 }
 
 /// Negative: 0x80 − the number of bytes of the magnitude, then the bytes of its complement.
 #[inline]
-fn put_signed(value: i64, out: &mut Vec<u8>) {
+fn put_signed(value: i64, out: &mut Vec<u8>) -> Short {
     if value >= 0 {
         return put_unsigned(value.unsigned_abs(), out);
     }
     let count = bytes_of(value.unsigned_abs());
-    put_digits(0x80 - count, count, !value.unsigned_abs(), out);
+    put_digits(0x80 - count, count, !value.unsigned_abs(), out)
 }
 
 /// A tag and the lower `count` bytes of a value.
 #[inline]
-fn put_digits(tag: u8, count: u8, value: u64, out: &mut Vec<u8>) {
+fn put_digits(tag: u8, count: u8, value: u64, out: &mut Vec<u8>) -> Short {
     let digits = value.checked_shl(64 - 8 * u32::from(count)).unwrap_or(0);
     let tagged = u128::from(tag) << 120 | u128::from(digits) << 56;
     // One write of fixed length, whose surplus is cut off: it is faster than a copy of a length that
-    // is only known at run time, and the hash reads from it without waiting for several writes.
-    let end = out.len() + 1 + usize::from(count);
+    // is only known at run time.
+    let len = 1 + usize::from(count);
+    let end = out.len() + len;
     out.extend_from_slice(&big_endian(tagged));
     out.truncate(end);
+    Short { tagged, len }
 }
 
 #[inline(never)]
 fn put_wide(magnitude: u128, negative: bool, out: &mut Vec<u8>) {
     let begin = out.len();
     match u64::try_from(magnitude) {
-        Ok(narrow) => put_unsigned(narrow, out),
+        Ok(narrow) => drop(put_unsigned(narrow, out)),
         Err(_) => {
             let bytes = big_endian(magnitude);
             let leading = bytes.iter().take_while(|byte| **byte == 0).count();
@@ -186,7 +204,8 @@ impl<'a> ser::Serializer for Encoder<'a> {
 
     #[inline]
     fn serialize_i64(self, value: i64) -> Result<(), Error> {
-        put_signed(value, self.out);
+        let short = put_signed(value, self.out);
+        self.note(short);
         Ok(())
     }
 
@@ -212,7 +231,8 @@ impl<'a> ser::Serializer for Encoder<'a> {
 
     #[inline]
     fn serialize_u64(self, value: u64) -> Result<(), Error> {
-        put_unsigned(value, self.out);
+        let short = put_unsigned(value, self.out);
+        self.note(short);
         Ok(())
     }
 
@@ -277,7 +297,7 @@ impl<'a> ser::Serializer for Encoder<'a> {
         _: &'static str,
         value: &T,
     ) -> Result<(), Error> {
-        self.deeper()?.part(value)
+        value.serialize(self.deeper()?)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
