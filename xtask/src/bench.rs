@@ -62,7 +62,7 @@ struct Percentiles {
     max: f64,
 }
 
-const BENCHMARKS: &[Benchmark] = &[KEYED_COUNT, SNAPSHOT];
+const BENCHMARKS: &[Benchmark] = &[KEYED_COUNT, STATE, SNAPSHOT];
 
 const KEYED_COUNT: Benchmark = Benchmark {
     name: "keyed-count",
@@ -83,6 +83,17 @@ const KEYED_COUNT: Benchmark = Benchmark {
         },
     ],
     peers: peers::KEYED_COUNT,
+};
+
+const STATE: Benchmark = Benchmark {
+    name: "state",
+    about: "random updates of keys that are there in the state table, beside hashbrown alone one at a time in the same run; freezes, changes, memory",
+    output: Output::Cases,
+    rows: &[
+        Row { label: "u64 → u64", arguments: "--plain --json" },
+        Row { label: "10⁶ keys of other types", arguments: "--keys 1000000 --json" },
+    ],
+    peers: &[],
 };
 
 const SNAPSHOT: Benchmark = Benchmark {

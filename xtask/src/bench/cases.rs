@@ -9,6 +9,15 @@ use super::{Benchmark, Row};
 
 /// What is shown of a case, and how its field is called.
 const COLUMNS: &[(&str, &str)] = &[
+    ("keys", "keys"),
+    ("batches, M/s", "batch_m_per_s"),
+    ("one at a time, M/s", "single_m_per_s"),
+    ("hashbrown, M/s", "hashbrown_m_per_s"),
+    ("batches with a freeze each second, M/s", "with_freeze_m_per_s"),
+    ("freeze, µs", "freeze_us"),
+    ("bytes per entry", "bytes_per_entry"),
+    ("hashbrown's", "hashbrown_bytes_per_entry"),
+    ("1 % changes, ms", "changes_ms"),
     ("changed, %", "changed_percent"),
     ("written / changed", "amplification"),
     ("p99", "amplification_p99"),
@@ -50,8 +59,13 @@ pub(super) fn section(
 fn run(row: &Row, output: &str) -> Result<String, Box<dyn Error>> {
     let cases: Vec<Value> = output.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let first = cases.first().ok_or("it has printed nothing")?;
-    let limits = LIMITS.iter().map(|(label, field)| format!("{label} {}", cell(first, field)));
+    let limits = LIMITS.iter().filter(|(_, field)| first.get(*field).is_some());
+    let limits = limits.map(|(label, field)| format!("{label} {}", cell(first, field)));
     let limits: Vec<String> = limits.collect();
+    let limits = match &limits[..] {
+        [] => String::new(),
+        limits => format!("The machine in the same run, MiB/s: {}.\n\n", limits.join(", ")),
+    };
     let columns: Vec<_> = COLUMNS
         .iter()
         .filter(|(_, field)| cases.iter().any(|case| case.get(*field).is_some()))
@@ -63,11 +77,7 @@ fn run(row: &Row, output: &str) -> Result<String, Box<dyn Error>> {
         std::iter::once(name).chain(columns.iter().map(|(_, field)| cell(case, field))).collect()
     });
     let table = table(&header, lines);
-    Ok(format!(
-        "### {}\n\n{table}\nThe machine in the same run, MiB/s: {}.\n\n",
-        row.label,
-        limits.join(", ")
-    ))
+    Ok(format!("### {}\n\n{table}\n{limits}", row.label))
 }
 
 /// A number with three digits that count; nothing where there is none.
@@ -96,7 +106,7 @@ mod tests {
         let text = run(&ROW, output).expect("two cases");
         assert!(text.contains("|  | objects | write, MiB/s | read, MiB/s |\n"), "{text}");
         assert!(text.contains("| full | 2 | 812 |  |\n| read |  |  | 45.3 |\n"), "{text}");
-        assert!(text.contains("BLAKE3 4000, "), "{text}");
+        assert!(text.contains("BLAKE3 4000.\n"), "{text}");
     }
 
     #[test]
