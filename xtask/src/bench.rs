@@ -90,8 +90,11 @@ const STATE: Benchmark = Benchmark {
     about: "random updates of keys that are there in the state table, beside hashbrown alone one at a time in the same run; freezes, changes, memory",
     output: Output::Cases,
     rows: &[
-        Row { label: "u64 → u64", arguments: "--plain --json" },
-        Row { label: "10⁶ keys of other types", arguments: "--keys 1000000 --json" },
+        Row { label: "u64 → u64", arguments: "--cases u64 --json" },
+        Row {
+            label: "10⁶ keys of other types",
+            arguments: "--cases bytes100,string --keys 1000000 --json",
+        },
     ],
     peers: &[],
 };

@@ -4,15 +4,15 @@
 //!
 //! Keys are there already when the clock runs, and are drawn uniformly, outside of the measured time.
 //! Each side hashes within it: ours by the stable hash that routes records, hashbrown by its own
-//! default. Rounds take turns, and the median counts. One JSON object a line; rates in million updates
-//! a second.
+//! default. Rounds take turns, and the median counts. Each case has a process of its own, so that the
+//! memory it takes is its own. One JSON object a line; rates in million updates a second.
 
 use std::hash::Hash;
 use std::ops::ControlFlow;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::mpsc;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use strandline::state::{Error, KeyHash, Shared, Table, View, hash_key};
 use strandline_benches::{Stopwatch, below, mixed, percentile, sleep};
@@ -28,12 +28,22 @@ struct Flags {
     /// Updates of a round; at least as many as make it last
     #[arg(long, default_value_t = 4_000_000)]
     updates: u64,
-    /// Only u64 → u64
-    #[arg(long)]
-    plain: bool,
+    /// What is kept under what
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::U64, Kind::Bytes100, Kind::String])]
+    cases: Vec<Kind>,
     /// Accepted for likeness with other benchmarks: the output is JSON in any case
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// u64 → u64
+    U64,
+    /// u64 → 100 bytes
+    Bytes100,
+    /// Text of 20 bytes → u64
+    String,
 }
 
 #[derive(Serialize)]
@@ -125,20 +135,42 @@ impl Case for Strings {
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    let measured = flags.keys.iter().try_for_each(|keys| {
-        measure::<Numbers>(&flags, *keys)?;
-        if !flags.plain && *keys <= 10_000_000 {
-            measure::<Bytes>(&flags, *keys)?;
-            measure::<Strings>(&flags, *keys)?;
-        }
-        Ok::<(), Error>(())
-    });
+    let measured = match (&flags.cases[..], &flags.keys[..]) {
+        ([kind], [keys]) => measure_kind(&flags, *kind, *keys).map_err(|error| error.to_string()),
+        _ => measure_apart(&flags),
+    };
     match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error.to_string());
+            complain(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Starts itself for each case.
+fn measure_apart(flags: &Flags) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    for kind in &flags.cases {
+        for keys in &flags.keys {
+            let kind = kind.to_possible_value().map_or_else(String::new, |of| of.get_name().into());
+            let (keys, updates) = (keys.to_string(), flags.updates.to_string());
+            let arguments = ["--cases", &kind, "--keys", &keys, "--updates", &updates, "--json"];
+            let status = Command::new(&program).args(arguments).status();
+            let status = status.map_err(|error| error.to_string())?;
+            if !status.success() {
+                return Err(format!("{kind} with {keys} keys ended with {status}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure_kind(flags: &Flags, kind: Kind, keys: u64) -> Result<(), Error> {
+    match kind {
+        Kind::U64 => measure::<Numbers>(flags, keys),
+        Kind::Bytes100 => measure::<Bytes>(flags, keys),
+        Kind::String => measure::<Strings>(flags, keys),
     }
 }
 

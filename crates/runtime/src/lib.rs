@@ -25,9 +25,9 @@
 //!
 //! Per record: one virtual call, one channel operation and one clock reading for each *batch* of up
 //! to 1,024, one key encoding and hash for each exchange, one table access for each stateful operator.
-//! Per checkpoint: a freeze per task that does not depend on the size of state, a full walk over
-//! state by storage threads, and bytes written only for chunks that have changed. Memory: four
-//! envelopes per channel, the state, and the pages that are written while a view is held.
+//! Per checkpoint: a freeze per task that does not depend on the size of state, a walk over what has
+//! changed by storage threads, its bytes, and some three times as many for merging, on average.
+//! Memory: four envelopes per channel, the state, and the pages that are written while a view is held.
 //! Threads: one per task, one master, up to four for storage.
 //!
 //! # A job

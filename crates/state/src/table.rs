@@ -91,6 +91,10 @@ const SEGMENT_PAGES: usize = 256;
 /// So many lookups of a batch wait for memory at the same time.
 const BATCH: usize = 32;
 
+/// A table with fewer entries is mostly in the cache next to the processor: asking for memory ahead
+/// costs more than it saves.
+const WARM_ENTRIES: usize = 1 << 16;
+
 /// A map from keys to values in the order of the keys' hashes. It has a single owner and is frozen
 /// into [`View`]s.
 ///
@@ -248,6 +252,9 @@ impl<K, V> Table<K, V> {
     /// wait for each other. First the pointers to pages, then tags, then entries.
     #[inline]
     fn warm(&self, hashes: &[KeyHash]) {
+        if self.len < WARM_ENTRIES {
+            return;
+        }
         let mut pages = [None; BATCH];
         for (page, hash) in pages.iter_mut().zip(hashes) {
             let segment = self.spine.segment_at(hash.0);
