@@ -140,6 +140,8 @@ fn an_unusable_folder_gets_one_line() {
     let outside = words.path("output").display().to_string();
     let checkpoints = ["--checkpoints", &inside, "--output", &outside].map(String::from);
     check_refused(&words.program.run(&checkpoints), &[&name]);
+    // At the first start too, where there is nothing to restore yet.
+    check_refused(&words.run(&["--cache", &name]), &[&name, "cache"]);
 }
 
 #[test]

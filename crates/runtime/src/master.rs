@@ -117,7 +117,6 @@ enum Merge {
 /// How far the storage side of a checkpoint has come.
 enum Opened {
     NotYet,
-    /// By the first storage thread that needed it.
     Open(Checkpoint),
     /// Nothing may be written for it any more.
     GivenUp,
@@ -432,10 +431,11 @@ impl JobMaster {
         let owner = Arc::clone(&self.parts.owner);
         let making = Arc::new(Making::new(now, owner.newest()));
         self.making.insert(id, Arc::clone(&making));
+        // Now, since numbers are begun in their order, whichever checkpoint's tasks write first, and
+        // since the base must be kept whatever is completed until then. It takes no storage, and an
+        // error is found again by whoever writes.
+        making.open(&owner, id).ok();
         if making.base.is_some() {
-            // The base must be kept from now on, whatever is completed before the first task writes.
-            // An error is found again by whoever writes.
-            making.open(&owner, id).ok();
             let merging = Arc::clone(&making);
             (self.parts.executor)(Box::new(move || merging.merge(&owner, id)));
         }

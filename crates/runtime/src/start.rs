@@ -23,7 +23,7 @@ use crate::checkpointing::{
     JobMetadata, Restored, decode_metadata, decode_value, storage as storage_error,
 };
 use crate::clock::{SystemClock, unix_ms};
-use crate::environment::{JobConfig, Storage, open};
+use crate::environment::{JobConfig, LocalCacheConfig, Storage, open};
 use crate::graph::{Graph, NamedCount, Part};
 use crate::job::{JobHandle, Live, Resumed, Run, total};
 use crate::master::{Desk, JobMaster, Parts};
@@ -67,7 +67,9 @@ pub(crate) fn start(
     let (store, folder) = open(&storage)?;
     let id = identity(name, &config, folder)?;
     check_name(&store, id, name)?;
-    let base = find_base(&store, id, &config)?.map(|base| base.cached(&config)).transpose()?;
+    // Before anything is started: that the folder can't be used must not come out at a restart.
+    let cache = open_cache(&config)?;
+    let base = find_base(&store, id, &config)?.map(|base| base.cached(cache));
     check_graph(&graph, id, base.as_ref())?;
     let clock = SystemClock::new();
     let owner = Arc::new(claim(&store, id, name, &config, base.as_ref(), clock)?);
@@ -128,18 +130,21 @@ fn check_name(store: &Arc<dyn Store>, id: JobId, name: &str) -> Result<()> {
     }
 }
 
+/// The local folder that the job is told to use.
+fn open_cache(config: &JobConfig) -> Result<Option<LocalCache>> {
+    let open = |cache: &LocalCacheConfig| LocalCache::open(&cache.folder, cache.limit_bytes);
+    let opened = config.local_cache.as_ref().map(open).transpose();
+    opened.map_err(|error| {
+        Error::new(ErrorKind::Invalid, "name another folder for the cache").because(error)
+    })
+}
+
 impl Base {
-    /// The same, read through the local folder that the job is told to use.
-    fn cached(self, config: &JobConfig) -> Result<Self> {
-        let Some(cache) = &config.local_cache else {
-            return Ok(self);
-        };
-        let local = LocalCache::open(&cache.folder, cache.limit_bytes);
-        let local = local.map_err(|error| {
-            Error::new(ErrorKind::Invalid, "name another folder for the cache").because(error)
-        })?;
-        let snapshot = Snapshot::clone(&self.snapshot).with_local_cache(Arc::new(local));
-        Ok(Self { snapshot: Arc::new(snapshot), ..self })
+    /// The same, read through a local folder if there is one.
+    fn cached(self, cache: Option<LocalCache>) -> Self {
+        let Some(cache) = cache else { return self };
+        let snapshot = Snapshot::clone(&self.snapshot).with_local_cache(Arc::new(cache));
+        Self { snapshot: Arc::new(snapshot), ..self }
     }
 }
 

@@ -17,6 +17,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(CheckpointConfig::default())
+    }
+
+    fn with(config: CheckpointConfig) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let job = JobId::for_name("scene");
         let owner =
@@ -26,7 +30,6 @@ impl Scene {
         let desk =
             Desk { name: "source".to_owned(), commands: orders, waker: Waker::noop().clone() };
         let plan = Plan { tasks: vec![PlannedTask { id: TASK, source: true }] };
-        let config = CheckpointConfig::default();
         let attempt = Attempt(1);
         let master = JobMaster::new(Parts {
             job_name: "scene".to_owned(),
@@ -127,6 +130,38 @@ fn a_suspension_ends_without_a_checkpoint_when_its_grace_is_over() {
     scene.report(Report::Exited);
     let outcome = ended(scene.poll(8)).expect("it ends in order");
     assert_eq!(outcome, JobOutcome::Suspended { checkpoint: None });
+}
+
+/// Storage threads may come to a later checkpoint first: it takes no number from an earlier one.
+#[test]
+fn checkpoints_are_begun_in_the_order_of_their_numbers() {
+    let mut scene = Scene::with(CheckpointConfig {
+        interval: None,
+        min_pause: Duration::ZERO,
+        max_concurrent: 2,
+        ..CheckpointConfig::default()
+    });
+    scene.report(Report::Running);
+    let replies = [unbounded(), unbounded()];
+    for (second, (reply, _)) in (1..).zip(&replies) {
+        scene.request(Request::Checkpoint { reply: reply.clone() });
+        scene.poll(second);
+        let id = CheckpointId(second);
+        assert!(
+            matches!(scene.command(), Some(Command::Trigger { barrier, .. }) if barrier.id == id)
+        );
+    }
+    for id in [2, 1].map(CheckpointId) {
+        let owner = Arc::clone(&scene.master.parts.owner);
+        let making = Arc::clone(&scene.master.making[&id]);
+        making.open(&owner, id).expect("its number is its own");
+    }
+    for id in [1, 2].map(CheckpointId) {
+        scene.report(Report::Frozen { id, snapshot: TaskSnapshot::default() });
+        scene.poll(3);
+    }
+    let outcomes = replies.map(|(_, outcome)| outcome.try_recv().expect("it is decided"));
+    assert_eq!(outcomes, [1, 2].map(|id| Outcome::Completed(CheckpointId(id))));
 }
 
 #[test]
