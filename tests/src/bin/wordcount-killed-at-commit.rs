@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use strandline::connectors::file::{FileLines, FileSink, Line};
-use strandline::snapshot::{self, Object, Store, Upload, open_store};
+use strandline::snapshot::{self, Lock, Object, Store, Upload, open_store};
 use strandline::{Environment, Result};
 
 /// A store that kills its process with SIGKILL around one publication.
@@ -69,6 +69,10 @@ impl Store for Deadly {
 
     fn local_root(&self) -> Option<std::path::PathBuf> {
         self.store.local_root()
+    }
+
+    fn lock(&self, path: &str) -> snapshot::Result<Option<Box<dyn Lock>>> {
+        self.store.lock(path)
     }
 }
 
